@@ -68,13 +68,14 @@ class CurveConfig(ModelConfig):
 
 def training_curve(config: CurveConfig) -> Iterator[dict[str, Any]]:
     """Yield one row per epoch: `epoch`, `num_steps`, `loss` and, in epochs that are evaluated, `train_accuracy`,
-    `val_accuracy` and `test_accuracy` of full-neighbour inference."""
+    `val_accuracy` and `test_accuracy` of full-neighbour inference, and `majority`, the largest class's share of the
+    test nodes."""
     import torch
     from torch.nn.functional import cross_entropy
 
     from workbench.sampling.neighbor import NeighborSampler
     from workbench.training.epoch import epoch_steps, train_epochs
-    from workbench.training.evaluate import split_accuracies
+    from workbench.training.evaluate import majority_accuracy, split_accuracies
 
     data, dtype = config.dataset.load(), getattr(torch, config.precision)
     data = replace(data, x=data.x.to(dtype))
@@ -84,6 +85,7 @@ def training_curve(config: CurveConfig) -> Iterator[dict[str, Any]]:
     cut = "num_batches" if config.approach == "mini" else "num_parts"
     options = {cut: config.num_parts, "method": config.method, "seed": config.seed}
     sampler = NeighborSampler(config.fanouts, seed=config.seed)
+    majority = majority_accuracy(data.y[data.test_idx])
     yield from train_epochs(
         model,
         lambda epoch: epoch_steps(data.graph, data.train_idx, sampler=sampler, epoch=epoch, **options),
@@ -92,7 +94,7 @@ def training_curve(config: CurveConfig) -> Iterator[dict[str, Any]]:
         cross_entropy,
         torch.optim.Adam(model.parameters(), lr=config.learning_rate),
         epochs=config.epochs,
-        evaluate=lambda: split_accuracies(model, data),
+        evaluate=lambda: split_accuracies(model, data) | {"majority": majority},
         evaluate_every=config.evaluate_every,
     )
 

@@ -12,7 +12,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 import workbench as wb
 from experiments.cooperative.samplers import SamplerName
+from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig
+from workbench.experiment.finding import Finding
 from workbench.experiment.interval import mean_intervals
 from workbench.sampling.batches import EpochOrder
 from workbench.training.epoch import train_epochs
@@ -63,14 +65,15 @@ def training_rows(
         validate_sampled: validate with the (first) sampler too, which then draws as for the next training step.
 
     Yields:
-        `step`, the number of steps so far; `loss`, their mean since the last row; `val_f1` with all neighbours; and
-        `val_f1_sampled`.
+        `step`, the number of steps so far; `loss`, their mean since the last row; `val_f1` with all neighbours;
+        `val_f1_sampled`; and `majority`, the F1 of the best constant prediction.
     """
     data = config.dataset.load()
     graph = data.graph.to(config.device)
     model, every = config.build(data), config.evaluate_every
     loss_fn = binary_cross_entropy_with_logits if data.y.is_floating_point() else cross_entropy
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+    majority = constant_f1(data.y[data.val_idx])
     steps = training_steps(graph, data.train_idx, samplers, batch_size=config.batch_size, seed=config.seed)
     rounds = train_epochs(
         model, lambda _: islice(steps, every), data.x, data.y, loss_fn, optimizer, epochs=config.steps // every
@@ -79,7 +82,7 @@ def training_rows(
         row = {"step": int(found["epoch"]) * every, "loss": found["loss"], "val_f1": full_f1(model, data)}
         if validate_sampled:
             row["val_f1_sampled"] = sampled_f1(model, data, graph, samplers[0], row["step"])
-        yield row
+        yield row | {"majority": majority}
 
 
 def training_steps(
@@ -142,6 +145,31 @@ def micro_f1(logits: Tensor, y: Tensor) -> float:
         return wb.accuracy(logits.cpu(), y)
     predicted, actual = logits.cpu() > 0, y > 0.5
     return float(2 * (predicted & actual).sum() / (predicted.sum() + actual.sum()).clamp(min=1))
+
+
+def constant_f1(y: Tensor) -> float:
+    """Largest micro-averaged F1 score of a prediction that is the same for all nodes.
+
+    Args:
+        y: as for `micro_f1`.
+    """
+    if not y.is_floating_point():
+        return wb.training.majority_accuracy(y)
+    shares = (y > 0.5).double().mean(0).sort(descending=True).values  # the most frequent labels are predicted
+    counts = torch.arange(1, len(shares) + 1)
+    return float((2 * shares.cumsum(0) / (counts + shares.sum())).max())
+
+
+def learnt(table: pd.DataFrame, by: Sequence[str], *, value: str = "val_f1", name: str = "trained") -> Finding:
+    """Check that the systems have learnt, by F1 (`workbench.experiment.claims.trained`).
+
+    Args:
+        table: rows of `training_rows`.
+        by: columns that identify a system.
+        value: column of F1.
+        name: of the finding.
+    """
+    return claims.trained(table, value=value, along="step", by=by, name=name)
 
 
 def best_f1(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.cooperative.accuracy_runs import draw_curves, mean_curves, paired_differences
+from experiments.cooperative.accuracy_runs import draw_curves, learnt, mean_curves, paired_differences
 from experiments.cooperative.table3 import RUN, kappa_text, with_numbers
+from workbench.experiment.claims import once_trained
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import decided_within
 
@@ -36,7 +37,8 @@ def _title(means: pd.DataFrame) -> str:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     means = late_means(table)
-    return [*_better("loss", "the training loss", means, most=0.0), *_better("f1", "F1", means, least=0.0)]
+    found = [*_better("loss", "the training loss", means, most=0.0), *_better("f1", "F1", means, least=0.0)]
+    return once_trained(found, learnt(table, ["dataset", "kappa"], value="val_f1_sampled"))
 
 
 def _better(short: str, name: str, means: pd.DataFrame, **bound: Any) -> list[Finding]:

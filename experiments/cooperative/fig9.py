@@ -11,11 +11,13 @@ from experiments.cooperative.accuracy_runs import (
     TrainingConfig,
     best_f1,
     draw_curves,
+    learnt,
     mean_curves,
     paired_differences,
     training_rows,
 )
 from experiments.cooperative.samplers import build_sampler
+from workbench.experiment.claims import once_trained
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import decided_within, mean_intervals
 
@@ -82,7 +84,7 @@ def _name(num_parts: int) -> str:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     rows, by = differences(table), ["dataset", "num_parts"]
-    return [
+    found = [
         decided_within(
             "same-f1",
             f"validation F1 with P independent batches is that with one batch, within {100 * MARGIN:g} points "
@@ -105,6 +107,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             form="+.2%",
         ),
     ]
+    return once_trained(found, learnt(table, [*by, "sampler"]))
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

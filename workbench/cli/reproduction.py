@@ -291,8 +291,10 @@ def not_held_line(section: Section) -> str:
         One line; "" if there is nothing to say.
     """
     missed = [f"not: {one.statement}" for one in section.not_held if one.counts and one.name not in section.deviations]
-    count = len(section.undecided)
-    unclear = [f"{count} part{'s' * (count > 1)} undecided, the runs are too few"] if count else []
+    unclear = []
+    for reason, trained in (("undecided, the runs are too few", True), ("not trained: nothing is compared", False)):
+        count = sum(one.trained == trained for one in section.undecided)
+        unclear += [f"{count} part{'s' * (count > 1)} {reason}"] if count else []
     return f"{section.symbol} {section.name}: {'; '.join([*missed, *unclear])}" if missed or unclear else ""
 
 

@@ -3,10 +3,12 @@
 A value that is NaN or infinite is never the least, within bounds or in order: a table that contains one, of a point
 that finished, does not support the claim. The caller leaves out rows that have no such value by design.
 
-The size that a paper states is a finding of its own (`stated_size`), beside the direction.
+The size that a paper states is a finding of its own (`stated_size`), beside the direction. Findings that compare the
+accuracies of systems count only if these have learnt (`once_trained`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -301,6 +303,96 @@ def method_ratios(table: pd.DataFrame, *, value: str, among: str, between: tuple
     there = cases.size().unstack(among)[[*between]].notna().all(axis=1)
     found: Any = wide[between[0]] / wide[between[1]]
     return found[there]
+
+
+BEATEN = 0.1
+"""Part of the way from the majority class to a score of 1 that a system must have gone to have learnt."""
+STILL_RISING = 0.01
+"""Rise from one quarter of the evaluations to the last one, in the mean over seeds, at which a system is not done."""
+FEWEST_EVALUATIONS = 4
+"""Evaluations below which there are no quarters to compare."""
+
+
+def trained(
+    table: pd.DataFrame, *, value: str, along: str, by: Sequence[str], seed: str = "seed", name: str = "trained"
+) -> Finding:
+    """Check that systems have learnt: each run beats the majority class, and scores no longer rise.
+
+    A run beats it if its mean score over the last quarter of the evaluations has gone a tenth of the way from the
+    majority's score to 1. A system has levelled off if that mean, over seeds, is at most a point above the mean of the
+    quarter before; one that falls has.
+
+    Args:
+        table: one row per evaluation, with the score of the majority class in column `majority` (the share of the
+            largest class; 0.5 for ROC AUC). Without the column, it is not shown that anything was learnt.
+        value: column with scores between 0 and 1.
+        along: column that orders the evaluations of a run.
+        by: columns that identify a system.
+        seed: column that identifies the runs of a system.
+        name: of the finding.
+    """
+    statement = (
+        f"every run beats the majority class by {BEATEN:.0%} of what it leaves and more, and every system has levelled "
+        f"off, within {100 * STILL_RISING:g} point per quarter of the evaluations"
+    )
+    if "majority" not in table:
+        missing = "no row has the majority's score, so it is not shown that anything was learnt; run the points again"
+        return Finding(name, statement, False, missing, decided=False, trained=False)
+    rows: Any = table[table[value].notna() | undefined(table, value) & table[along].notna()]
+    per_run: Any = rows.sort_values(along, kind="stable").groupby([*by, seed], sort=False)
+    ends: Any = pd.DataFrame(
+        {
+            "late": per_run[value].agg(_late_mean),
+            "before": per_run[value].agg(_late_mean, quarters_before=1),
+            "majority": per_run["majority"].max(skipna=False),
+            "evaluations": per_run[value].size(),
+        }
+    )
+    beats = ends.late - ends.majority >= BEATEN * (1 - ends.majority)
+    systems: Any = ends.groupby([*by], sort=False)
+    rise = (ends.late - ends.before).groupby([*by], sort=False).mean()
+    few = systems.evaluations.min() < FEWEST_EVALUATIONS
+    learnt, done = beats.groupby([*by], sort=False).all(), (rise <= STILL_RISING) & ~few
+    held = learnt & done
+    told = f"{int(held.sum())} of {len(held)} systems"
+    if not learnt.all():
+        worst = (ends.late - ends.majority)[~beats].fillna(float("-inf")).idxmin()
+        told += (
+            f"; {int((~learnt).sum())} do not beat the majority, first {case_words([*by, seed], worst)}: "
+            f"{ends.late[worst]:.4f} against {ends.majority[worst]:.4f}"
+        )
+    if few.any():
+        told += (
+            f"; {int(few.sum())} with fewer than {FEWEST_EVALUATIONS} evaluations, first {case_words(by, few.idxmax())}"
+        )
+    elif not done.all():
+        most = rise.fillna(float("inf")).idxmax()
+        told += f"; {int((~done).sum())} still rise, most {case_words(by, most)}: {100 * rise[most]:+.1f} points"
+    good = bool(held.all()) and len(held) > 0
+    return Finding(name, statement, good, told, decided=good, trained=good)
+
+
+def once_trained(findings: Iterable[Finding], *shown: Finding) -> list[Finding]:
+    """Let findings that compare the accuracies of systems count only if these have learnt; else: "not trained".
+
+    Args:
+        findings: that compare them.
+        shown: what `trained` found of these systems.
+
+    Returns:
+        `shown`, then the findings.
+    """
+    if all(one.held for one in shown):
+        return [*shown, *findings]
+    return [*shown, *(replace(one, held=False, decided=False, trained=False) for one in findings)]
+
+
+def _late_mean(values: pd.Series, quarters_before: int = 0) -> float:
+    """Mean of the last quarter of some values, or of one before; NaN if one is undefined."""
+    size = max(1, len(values) // 4)
+    end = len(values) - quarters_before * size
+    late: Any = values.iloc[max(0, end - size) : end]
+    return float(late.mean(skipna=False)) if late.abs().lt(float("inf")).all() else float("nan")
 
 
 def _summary(values: Any, over: str) -> float:

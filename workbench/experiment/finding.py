@@ -23,6 +23,8 @@ class Finding:
         decided: the table supports or refutes it. Otherwise the runs are too few to tell, or the seconds of a claim
             about time are not measured; `held` is then False, and the finding counts neither for nor against the claim.
         sized: it is the size of an effect as the paper states it, not its direction.
+        trained: the systems that it compares have learnt what they can. Otherwise it says nothing about the claim:
+            `held` and `decided` are then False.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Finding:
     timed: bool = False
     decided: bool = True
     sized: bool = False
+    trained: bool = True
 
     @property
     def counts(self) -> bool:
@@ -41,6 +44,8 @@ class Finding:
     @property
     def verdict(self) -> str:
         """The result in words; seconds depend on the machine's load, so they give no verdict on the claim."""
+        if not self.trained:
+            return NOT_TRAINED
         if self.timed:
             return "seconds agree" if self.held else "seconds differ" if self.decided else "seconds not measured"
         if not self.decided:
@@ -50,18 +55,22 @@ class Finding:
     @property
     def symbol(self) -> str:
         """A symbol for the verdict."""
+        if not self.trained:
+            return "∅"
         return "✓" if self.held else "◷" if self.timed else "?" if not self.decided else "≠" if self.sized else "✗"
 
 
 HELD, IN_PART, NOT_HELD, UNDECIDED = "held", "held in part", "did not hold", "undecided"
 TIME_DIFFERS, TIME_NOT_MEASURED = "time differs", "time not measured"
+NOT_TRAINED = "not trained"
 
 
 def status_of(findings: Sequence[Finding]) -> str | None:
     """The verdict on a claim, of which "held" is the only one without a reservation.
 
     Seconds depend on the machine: they can keep a claim from holding ("time differs", "time not measured"), but a claim
-    of which nothing else fails does not count as refuted by them.
+    of which nothing else fails does not count as refuted by them. A claim about systems that have not learnt is neither
+    supported nor refuted, whatever else it says ("not trained").
 
     Args:
         findings: the parts of the claim.
@@ -69,6 +78,8 @@ def status_of(findings: Sequence[Finding]) -> str | None:
     Returns:
         None if there are none.
     """
+    if any(not finding.trained for finding in findings):
+        return NOT_TRAINED
     others = [finding for finding in findings if not finding.timed]
     held = [finding.held for finding in others if finding.decided]
     if not all(held):

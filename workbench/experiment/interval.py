@@ -101,6 +101,51 @@ def _check(confidence: float) -> None:
         raise ValueError(f"confidence is {confidence}; it must be between 0 and 1, such as {CONFIDENCE}")
 
 
+POWER = 0.8
+"""Probability with which so many runs as `runs_to_decide` tells decide."""
+MOST_RUNS = 1000
+
+
+def runs_to_decide(
+    mean: float,
+    deviation: float,
+    *,
+    least: float = float("-inf"),
+    most: float = float("inf"),
+    confidence: float = CONFIDENCE,
+    power: float = POWER,
+) -> int | None:
+    """The number of runs whose interval is within the bounds, or outside, if mean and spread stay what they are.
+
+    An interval has a half-width of t(1 − (1 − confidence) / 2) · s / √n, and its mean is off by t(power) · s / √n or
+    less with a probability of `power`: together they must fit between the mean and the nearest bound.
+
+    Args:
+        mean: of the runs, such as differences between paired runs.
+        deviation: their standard deviation s.
+        least: lower bound.
+        most: upper bound.
+        confidence: of the interval.
+        power: probability that so many runs decide.
+
+    Returns:
+        At least 2; None if `MOST_RUNS` are too few.
+
+    Source: Cohen, Statistical Power Analysis for the Behavioral Sciences (1988), chapter 2.
+
+    >>> runs_to_decide(0.001, 0.004, least=-0.005, most=0.005), runs_to_decide(0.005, 0.004, most=0.005)
+    (10, None)
+    """
+    _check(confidence)
+    import numpy as np
+    from scipy.stats import t
+
+    numbers = np.arange(2, MOST_RUNS + 1)
+    width = t.ppf((1 + confidence) / 2, numbers - 1) + t.ppf(power, numbers - 1)
+    enough = width * deviation / np.sqrt(numbers) <= min(abs(mean - least), abs(most - mean))
+    return int(numbers[enough.argmax()]) if enough.any() else None
+
+
 _ROUNDING = 1e-6  # of values of magnitude 1: recorded tables have seven digits
 
 
@@ -159,8 +204,9 @@ def decided_within(
     """Check that an expected value is within bounds in every case, if the runs can tell.
 
     It holds if all simultaneous intervals are within the bounds, does not hold if one is outside, and is undecided
-    otherwise: the runs are too few, or differ too much. With bounds on both sides of 0 this is an
-    equivalence test: that no difference is larger than a margin, which a test that finds no difference does not show.
+    otherwise: the runs are too few, or differ too much, and the evidence says how many would decide. With bounds on
+    both sides of 0 this is an equivalence test: that no difference is larger than a margin, which a test that finds no
+    difference does not show.
 
     Args:
         name: of the finding, short and stable.
@@ -180,7 +226,24 @@ def decided_within(
     lost = table[undefined(table, value)]
     held, refuted = bool(found.inside.all()) and not len(lost), bool(found.outside.any()) or bool(len(lost))
     evidence = with_undefined(_evidence(found, value, by, least, most, form), lost, value, by)
+    if not (held or refuted):
+        evidence += _wanted(found, value, by, least, most, confidence)
     return Finding(name, statement, held, evidence, decided=held or refuted)
+
+
+def _wanted(found: Any, value: str, by: Sequence[str], least: float, most: float, confidence: float) -> str:
+    """How many runs would decide the case that needs most."""
+    each = 1 - (1 - confidence) / len(found)
+    unsure = found[~found.inside & ~found.outside]
+    numbers = {
+        tuple(row[column] for column in by): runs_to_decide(
+            row[value], row["deviation"], least=least, most=most, confidence=each
+        )
+        for _, row in unsure.iterrows()
+    }
+    case, number = max(numbers.items(), key=lambda item: item[1] or MOST_RUNS + 1)
+    told = f"about {number} runs" if number else f"more than {MOST_RUNS} runs"
+    return f"; {told} would decide {case_words(by, case)}, if mean and spread stay"
 
 
 def _simultaneous(
@@ -196,7 +259,8 @@ def _simultaneous(
     found: Any = mean_intervals(runs, value=value, by=by, confidence=1 - (1 - confidence) / number)
     inside = (found.low >= least - _ROUNDING) & (found.high <= most + _ROUNDING)
     outside = (found.low > most + _ROUNDING) | (found.high < least - _ROUNDING)
-    return found.assign(inside=inside, outside=outside)
+    deviation = runs.groupby([*by], sort=False)[value].std().to_numpy()
+    return found.assign(inside=inside, outside=outside, deviation=deviation)
 
 
 def _evidence(found: Any, value: str, by: Sequence[str], least: float, most: float, form: str) -> str:

@@ -20,6 +20,7 @@ from workbench.experiment.finding import (
     HELD,
     IN_PART,
     NOT_HELD,
+    NOT_TRAINED,
     TIME_DIFFERS,
     TIME_NOT_MEASURED,
     UNDECIDED,
@@ -44,7 +45,7 @@ SYMBOLS = {HELD: "✓", IN_PART: "◐", NOT_HELD: "✗", UNDECIDED: "?", NOT_CHE
 SYMBOLS |= {TIME_DIFFERS: "◷", TIME_NOT_MEASURED: "◔"}
 
 
-SYMBOLS |= {INCOMPLETE: "◌", NOT_RUN: "○", FAILED: "!"}
+SYMBOLS |= {NOT_TRAINED: "∅", INCOMPLETE: "◌", NOT_RUN: "○", FAILED: "!"}
 """A symbol per status, so that colour is never the only difference."""
 
 
@@ -107,9 +108,10 @@ class Section:
     def status(self) -> str:
         """The verdict on the claim, or why there is none.
 
-        "held", "held in part", "did not hold", "undecided", "time differs" or "time not measured" if findings were
-        checked (`status_of`). If points failed, nothing can hold without them: "failed" unless a finding did not hold.
-        Otherwise "incomplete" (only a part of the grid has ended), "not checked" (no findings) or "not run".
+        "held", "held in part", "did not hold", "undecided", "not trained", "time differs" or "time not measured" if
+        findings were checked (`status_of`). If points failed, nothing can hold without them: "failed" unless a finding
+        did not hold. Otherwise "incomplete" (only a part of the grid has ended), "not checked" (no findings) or "not
+        run".
         """
         if self.is_incomplete:
             return INCOMPLETE
@@ -142,7 +144,7 @@ class Section:
 
     @property
     def undecided(self) -> tuple[Finding, ...]:
-        """The findings on which the runs are too few to tell."""
+        """The findings on which the runs are too few to tell, or whose systems are not trained."""
         return tuple(finding for finding in self.findings if not finding.decided)
 
 
@@ -349,7 +351,8 @@ def _details(section: Section) -> list[str]:
     if section.is_incomplete and section.points is not None:
         lines.append("{} of {} points".format(*section.points))
     for finding in (*section.not_held, *section.undecided):
-        notes = ["seconds"] * finding.timed + ["undecided"] * (not finding.decided)
+        open_as = "undecided" if finding.trained else NOT_TRAINED
+        notes = ["seconds"] * finding.timed + [open_as] * (not finding.decided)
         notes += ["documented"] * (finding.name in section.deviations)
         lines.append(finding.name + (f" ({', '.join(notes)})" if notes else ""))
     if section.problems:

@@ -21,6 +21,7 @@ from workbench.report.sections import (
     NOT_CHECKED,
     NOT_HELD,
     NOT_RUN,
+    NOT_TRAINED,
     TIME_DIFFERS,
     TIME_NOT_MEASURED,
     UNDECIDED,
@@ -29,7 +30,8 @@ from workbench.report.sections import (
 )
 from workbench.report.tables import escaped, markdown_table
 
-_ORDER = (HELD, TIME_DIFFERS, TIME_NOT_MEASURED, IN_PART, NOT_HELD, UNDECIDED, INCOMPLETE, NOT_CHECKED, NOT_RUN)
+_ORDER = (HELD, TIME_DIFFERS, TIME_NOT_MEASURED, IN_PART, NOT_HELD, UNDECIDED, NOT_TRAINED)
+_ORDER += (INCOMPLETE, NOT_CHECKED, NOT_RUN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,12 +135,12 @@ def _notes(section: Section) -> list[str]:
     for finding in judged((*section.not_held, *section.undecided), section.size):
         by_verdict.setdefault(finding.verdict, []).append(f"`{finding.name}`")
     told = {"did not hold": "not", "size differs": "size differs", "seconds differ": "time differs"}
-    told |= {"undecided": "undecided", "seconds not measured": "time not measured"}
+    told |= {"undecided": "undecided", NOT_TRAINED: NOT_TRAINED, "seconds not measured": "time not measured"}
     alone = section.status if len(by_verdict) == 1 else None
     return [
         f"{text} {', '.join(names)}"
         for verdict, text in told.items()
-        if (names := by_verdict.get(verdict)) and not (alone == text == UNDECIDED)
+        if (names := by_verdict.get(verdict)) and not (alone == text and text in (UNDECIDED, NOT_TRAINED))
     ]
 
 
@@ -222,7 +224,7 @@ def read_smoke_findings(paper: str) -> dict[str, list[Finding]]:
             held = str(row["held"])
             about = (row["statement"], held == "True", row["evidence"])
             timed, decided = held == _NOT_MEASURED, held in ("True", "False")
-            findings.append(Finding(row["finding"], *about, timed=timed, decided=decided))
+            findings.append(Finding(row["finding"], *about, timed=timed, decided=decided, trained=held != NOT_TRAINED))
     return found
 
 
@@ -247,6 +249,8 @@ def write_smoke_findings(paper: str, findings: Mapping[str, Iterable[Finding]]) 
 
 
 def _held(finding: Finding) -> bool | str:
+    if not finding.trained:
+        return NOT_TRAINED
     return finding.held if finding.decided else _NOT_MEASURED if finding.timed else _UNDECIDED
 
 

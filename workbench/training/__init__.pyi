@@ -1,6 +1,6 @@
 from .aggregated_rows import AggregatedRows as AggregatedRows, AggregateOnRead as AggregateOnRead
 from .epoch import epoch_steps as epoch_steps
-from .evaluate import layerwise as layerwise
+from .evaluate import layerwise as layerwise, majority_accuracy as majority_accuracy, roc_auc as roc_auc
 from .exactness.check import Exactness as Exactness
 from .fetched import BatchRows as BatchRows, FetchedBatch as FetchedBatch, fetch_rows as fetch_rows
 from .profile import EpochProfile as EpochProfile

@@ -143,6 +143,56 @@ def accuracy(logits: Tensor, y: Any, *, nodes: Tensor | None = None) -> float:
     return float(((predicted == y[labelled]) & ~undefined).double().mean())
 
 
+def majority_accuracy(y: Tensor) -> float:
+    """Accuracy of a prediction of the most frequent class for every node, which training must exceed.
+
+    Args:
+        y: integer classes [nodes], −1 for unlabelled nodes.
+
+    Raises:
+        ValueError: No node has a label.
+
+    >>> majority_accuracy(torch.tensor([0, 2, 2, -1]))
+    0.6666666666666666
+    """
+    counts = torch.bincount(y[y >= 0])
+    if not len(counts):
+        raise ValueError(f"none of {len(y)} nodes has a label; pass nodes with y of 0 or more")
+    return float(counts.max()) / float(counts.sum())
+
+
+def roc_auc(scores: Tensor, y: Tensor) -> float:
+    """Area under the ROC curve: how often a node of class 1 has a higher score than one of class 0, ties half.
+
+    Args:
+        scores: floating [nodes], finite.
+        y: 0 or 1, [nodes], −1 for unlabelled nodes.
+
+    Raises:
+        ValueError: The shapes do not match, a score is not finite, or a class has no node.
+
+    Source: Hanley and McNeil, The meaning and use of the area under a ROC curve (Radiology, 1982).
+
+    >>> roc_auc(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([0, 0, 1, 1]))
+    0.875
+    """
+    if scores.dim() != 1 or scores.shape != y.shape:
+        raise ValueError(f"scores have shape {tuple(scores.shape)} and y {tuple(y.shape)}; pass [nodes] both")
+    scores, y = scores[y >= 0].double(), y[y >= 0]
+    if not bool(scores.isfinite().all()):
+        raise ValueError(
+            f"{int((~scores.isfinite()).sum())} of {len(scores)} scores are NaN or infinite; they have no rank"
+        )
+    positive = int((y == 1).sum())
+    negative = len(y) - positive
+    if not positive or not negative or positive + int((y == 0).sum()) < len(y):
+        found = y.unique().tolist()
+        raise ValueError(f"y has the classes {found[:10]}; an area needs nodes of class 0, of class 1 and no others")
+    _, group, sizes = scores.unique(return_inverse=True, return_counts=True)
+    ranks = (sizes.cumsum(0) - (sizes - 1) / 2)[group]  # the mean rank of equal scores
+    return float((ranks[y == 1].sum() - positive * (positive + 1) / 2) / (positive * negative))
+
+
 def split_accuracies(model: nn.Module, data: Dataset, *, chunk_edges: int = CHUNK_EDGES) -> dict[str, float]:
     """Accuracy on each part of a data set's split, with all neighbours.
 

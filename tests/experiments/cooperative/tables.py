@@ -68,8 +68,9 @@ def dependent_training() -> pd.DataFrame:
                 "seed": seed,
                 "step": step,
                 "loss": 1 - 0.1 * place + 0.01 * seed - step / 100 + (jitter := 1e-4 * (seed * (place + 1) % 3)),
-                "val_f1_sampled": 0.6 + 0.05 * place + step / 1000 + jitter,
-                "val_f1": 0.8 + 0.01 * seed + step / 1000 - 0.02 * (kappa == "inf") + jitter,
+                "val_f1_sampled": 0.6 + 0.05 * place + step / 2000 + jitter,
+                "val_f1": 0.8 + 0.01 * seed + step / 2000 - 0.02 * (kappa == "inf") + jitter,
+                "majority": 0.3,
                 "status": "FINISHED",
             }
             for dataset in ("x", "y")
@@ -91,13 +92,14 @@ def independent_parts() -> pd.DataFrame:
                 "seed": seed,
                 "step": step,
                 "loss": 1 + 0.01 * seed - step / 100 + (jitter := 1e-4 * (seed * parts % 3)),
-                "val_f1": 0.8 + 0.01 * seed + step / 1000 + jitter,
+                "val_f1": 0.8 + 0.01 * seed + step / 2000 + jitter,
+                "majority": 0.3,
                 "status": "FINISHED",
             }
             for sampler in ("NS", "LABOR-0")
             for parts in (1, 2, 8)
             for seed in range(5)
-            for step in (10, 20)
+            for step in (5, 10, 15, 20)
         ]
     )
 
