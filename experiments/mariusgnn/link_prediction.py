@@ -9,8 +9,9 @@ from typing import Any
 
 import pandas as pd
 from pydantic import PositiveInt
+from torch import Tensor
 
-from experiments.mariusgnn.link_systems import BALANCED, BETA, COMET, DGL, MEMORY, SYSTEMS, LinkConfig
+from experiments.mariusgnn.link_systems import BALANCED, BETA, COMET, DGL, MEMORY, SYSTEMS, InMemory, LinkConfig
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import decided_within, expected_within, mean_intervals
@@ -44,6 +45,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
             losses = [float(loss) for loss in system.epoch(epoch)]
             seconds = time.perf_counter() - start
             found = system.metrics(kg.test)
+            last = epoch == config.epochs - 1
             yield {
                 "epoch": epoch + 1,
                 "num_steps": len(losses),
@@ -54,7 +56,17 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
                 "hits_at_3": found.hits_at_3,
                 "hits_at_10": found.hits_at_10,
                 **system.columns(),
+                **(other_evaluations(system, kg.test, epoch) if last and config.in_fanout else {}),
             }
+
+
+def other_evaluations(system: InMemory, triples: Tensor, epoch: int) -> dict[str, Any]:
+    """MRR with other neighbours than those that training draws from, or with those in the buffer alone."""
+    in_buffer = system.metrics_in_buffer(triples, epoch)
+    return {
+        "mrr_all_neighbours": system.metrics_of_all(triples).mrr,
+        "mrr_in_buffer": None if in_buffer is None else in_buffer.mrr,
+    }
 
 
 def last_epochs(table: pd.DataFrame) -> pd.DataFrame:
