@@ -12,9 +12,12 @@ from workbench.core.randomness import permutation
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
+from workbench.experiment.wording import from_to
 
 CASE = ["dataset", "group_partitions", "num_logical"]
 _MOST = {7: 0.40, 8: 0.35}
+HALF, ENOUGH = 0.5, 7
+"""Claimed of the balanced order: at most this share of COMET's bias over partitions, from so many groups on."""
 
 
 class Config(OrderConfig, DataPointConfig):
@@ -49,17 +52,22 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = table.assign(p=[f"p = {size} l" if size > 1 else "p = l" for size in table.group_partitions])
-    means: Any = table.groupby("method").partition_bias.median()
+    share = of_comet(table).share
     figure = lines(
         rows,
         x="num_logical",
         y=["partition_bias", "hub_bias"],
         group="method",
         facet=["dataset", "p"],
-        title=f"Edge permutation bias over partitions: {means[COMET]:.2f} with COMET, {means[BALANCED]:.2f} in a "
-        "balanced order (medians)",
+        title=f"A balanced order has {from_to(share, '.2f')} of COMET's edge permutation bias over partitions",
     )
     return figure.update_yaxes(range=[0, 1.04])
+
+
+def of_comet(table: pd.DataFrame) -> pd.DataFrame:
+    """The balanced order's bias over partitions as a share of COMET's, one row per case."""
+    found = claims.method_ratios(table, value="partition_bias", among="method", between=(BALANCED, COMET), by=CASE)
+    return found.reset_index(name="share")
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
@@ -90,6 +98,10 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             found.append(
                 claims.within(f"bias-{groups}", told, rows, value="partition_bias", by=[*CASE, "epoch"], most=most)
             )
+    shares = of_comet(table)
+    enough: Any = shares[shares.num_logical >= ENOUGH]
+    half = f"from {ENOUGH} groups on, the balanced order has at most half of COMET's bias over partitions"
+    found.append(claims.within("half-of-comet", half, enough, value="share", by=CASE, most=HALF))
     several: Any = table[table.group_partitions > 1]
     comet = "COMET's bias over partitions is below BETA's, if groups have several partitions; else they are one order"
     minimal = "COMET and the balanced order load the fewest partitions of all orders of pairs of groups"

@@ -15,7 +15,9 @@ from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment.config import DataPointConfig
 
 MEMORY, COMET, BETA, BALANCED, DGL = "in memory", "COMET", "BETA", "balanced", "DGL"
-Encoder = Literal["none", "sage-mean", "gat"]
+Encoder = Literal["none", "sage-mean", "gat", "gat-self"]
+EVALUATED = 4096
+"""Entities per batch of an evaluation."""
 System = Literal["in memory", "COMET", "BETA", "balanced", "DGL"]
 
 
@@ -23,7 +25,11 @@ class LinkConfig(DataPointConfig):
     """A model of link prediction and a system that trains it.
 
     Args:
-        encoder: kind of the layer over learnt rows; "none": the decoder alone.
+        encoder: kind of the layer over learnt rows; "none": the decoder alone; "gat-self": GAT as in the artifact, with
+            attention to the node itself.
+        heads: of GAT, which are averaged; None: one.
+        in_fanout: incoming neighbours that the encoder draws for every node, in training and in evaluation; None: all
+            in- and out-neighbours.
         num_layers: layers of the encoder.
         system: "in memory", the order of the partitions from disk, or DGL's sampler and layers in memory.
         dim: width of all rows.
@@ -39,6 +45,8 @@ class LinkConfig(DataPointConfig):
     """
 
     encoder: Encoder
+    heads: PositiveInt | None = None
+    in_fanout: PositiveInt | None = None
     num_layers: PositiveInt = 1
     system: System
     dim: PositiveInt
@@ -69,20 +77,28 @@ class InMemory:
             self.decoder = wb.nn.DistMult(config.dim, num_relations=kg.num_relations, inverse=True, std=config.std)
         dims = {"in_dim": config.dim, "hidden_dim": config.dim, "out_dim": config.dim}
         options: dict[str, Any] = {**dims, "num_layers": config.num_layers, "seed": config.seed}
-        self.encoder = None if config.encoder == "none" else wb.build_model(config.encoder, **options)
+        if config.encoder.startswith("gat"):
+            options |= {"heads": config.heads or 1, "self_attention": config.encoder == "gat-self"}
+        kind = config.encoder.removesuffix("-self")
+        self.encoder = None if kind == "none" else wb.build_model(kind, **options)
         models = [self.decoder] if self.encoder is None else [self.decoder, self.encoder]
         for model in models:
             model.to(config.device)
         self._optimizer = torch.optim.Adagrad([p for m in models for p in m.parameters()], lr=config.learning_rate)
-        everyone = [-1] * config.num_layers
         self._loading: dict[str, Any] = {
-            "sampler": None if self.encoder is None else wb.DenseSampler(everyone, out_fanouts=everyone),
+            "sampler": None if self.encoder is None else self._sampler(config.seed),
             "batch_size": config.batch_size,
             "negatives": wb.links.Negatives(config.negatives, chunks=config.chunks, ends="both", seed=config.seed),
             "exclude": config.exclude,
             "seed": config.seed,
         }
         self._prepare(folder)
+
+    def _sampler(self, seed: int) -> wb.DenseSampler:
+        if self.config.in_fanout is not None:
+            return wb.DenseSampler([self.config.in_fanout] * self.config.num_layers, seed=seed)
+        everyone = [-1] * self.config.num_layers
+        return wb.DenseSampler(everyone, out_fanouts=everyone)
 
     def _prepare(self, folder: Path) -> None:
         config, kg = self.config, self.kg
@@ -106,9 +122,29 @@ class InMemory:
         )
 
     def metrics(self, triples: Tensor) -> wb.training.LinkMetrics:
-        """Filtered ranks, with the neighbours of all training triples."""
+        """Filtered ranks, with as many neighbours as in training, of all training triples."""
+        if self.encoder is None or self.config.in_fanout is None:
+            return self.metrics_of_all(triples)
+        return self._ranked(self._sampled(self.encoder), triples)
+
+    def metrics_of_all(self, triples: Tensor) -> wb.training.LinkMetrics:
+        """Filtered ranks, with all in- and out-neighbours."""
         options: dict[str, Any] = {"graph": self._all, "known": self.kg}
         return wb.training.evaluate_links(self.encoder, self.decoder, self._values(), triples, **options)
+
+    def metrics_in_buffer(self, triples: Tensor, epoch: int) -> wb.training.LinkMetrics | None:
+        """Filtered ranks of what the encoder computes from the buffer's graphs in training; None in memory."""
+        return None
+
+    def _ranked(self, outputs: Tensor, triples: Tensor) -> wb.training.LinkMetrics:
+        return wb.training.evaluate_links(None, self.decoder, outputs, triples, known=self.kg)
+
+    def _sampled(self, encoder: Any) -> Tensor:
+        """The encoder's outputs for all entities, with neighbours drawn as in training."""
+        nodes = torch.arange(self.kg.num_entities)
+        options: dict[str, Any] = {"batch_size": EVALUATED, "shuffle": False, "epoch": 0}
+        batches = wb.batches(self.kg.graph(), nodes, sampler=self._sampler(self.config.seed + 1), **options)
+        return wb.sampled_logits(encoder, batches, self._values())[1]
 
     @cached_property
     def _all(self) -> wb.Graph | None:
@@ -154,7 +190,32 @@ class OnDisk(InMemory):
         self._bias = wb.outofcore.partition_bias(order, bucket_edges=self._store.bucket_edges)
 
     def _values(self) -> Tensor:
-        return self._store.read()[self._store.ids_of(torch.arange(self._store.num_nodes))]
+        return self._store.read()[self._raw]
+
+    @property
+    def _raw(self) -> Tensor:
+        """Ids of the store of all entities."""
+        return self._store.ids_of(torch.arange(self._store.num_nodes))
+
+    def metrics_in_buffer(self, triples: Tensor, epoch: int) -> wb.training.LinkMetrics | None:
+        """An entity's output is the mean over the states of the epoch that have it in the buffer, whose rows and edges
+        alone are in memory.
+        """
+        if self.encoder is None:
+            return None
+        total, count = torch.zeros(self._store.num_nodes, self.config.dim), torch.zeros(self._store.num_nodes, 1)
+        sampler = self._sampler(self.config.seed + 1)
+        with wb.outofcore.PartitionBuffer(self._store, capacity=self.config.capacity) as buffer:
+            for state in buffer.epoch(self.order(epoch)):
+                here = state.ids.to_store(torch.arange(state.ids.num_nodes))
+                batches = (
+                    (state, step, state.sample(sampler, ids, step=step))
+                    for step, ids in enumerate(here.split(EVALUATED))
+                )
+                seeds, outputs = wb.sampled_logits(self.encoder, batches)
+                total[seeds] += outputs
+                count[seeds] += 1
+        return self._ranked((total / count)[self._raw], triples)
 
     def columns(self) -> dict[str, Any]:
         return {"disk_bytes": self._bytes, "num_loads": self._loads, "bias": self._bias}
@@ -171,7 +232,7 @@ class WithDgl(InMemory):
 
     def _prepare(self, folder: Path) -> None:
         config = self.config
-        if config.encoder == "gat" or config.exclude == "targets" or config.num_layers > 1:
+        if config.encoder.startswith("gat") or config.in_fanout or config.exclude == "targets" or config.num_layers > 1:
             raise ValueError(
                 f"encoder {config.encoder!r}, {config.num_layers} layers, exclude={config.exclude!r}: DGL's side "
                 "has one layer of sage-mean or none, and excludes edges in both directions or none"

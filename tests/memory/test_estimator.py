@@ -65,6 +65,18 @@ def test_many_layers_and_heads() -> None:
     check(build("gat", 5, WIDE, heads=4), thirds(sample([2] * 5, 60)))
 
 
+@pytest.mark.parametrize(
+    ("num_layers", "dtype", "weighted"),
+    pairwise([1, 2, 3], [torch.float32, torch.bfloat16], [False, True]),
+    ids=str,
+)
+def test_attention_to_the_node_itself(num_layers: int, dtype: torch.dtype, weighted: bool) -> None:
+    batch = sample([2] * num_layers)  # few edges, so that those to the nodes themselves count
+    if weighted:
+        batch = replace(batch, blocks=tuple(replace(b, edge_weight=torch.rand(b.num_edges)) for b in batch.blocks))
+    check(build("gat", num_layers, WIDE, dtype, heads=4, self_attention=True), thirds(batch))
+
+
 @pytest.mark.parametrize("kind", MODEL_KINDS)
 def test_full_neighbourhoods(kind: str) -> None:
     check(build(kind, 2, NARROW), thirds(sample([-1, -1], 60)))

@@ -86,7 +86,11 @@ def _gat(layer: GATLayer, block: Block, h: Tensor) -> Tensor:
 
     def row_of(row: int, message: Tensor, weight: Tensor) -> Tensor:
         edges = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
-        score = nn.functional.leaky_relu(left[block.indices[edges].long()] + right[row], layer.slope)
+        sources = block.indices[edges].long()
+        if layer.self_attention:
+            sources, weight = torch.cat([sources, torch.tensor([row])]), torch.cat([weight, weight.new_ones(1)])
+            message = torch.cat([message, values.flatten(1)[row : row + 1]])
+        score = nn.functional.leaky_relu(left[sources] + right[row], layer.slope)
         share = score.softmax(0) * weight[:, None]
         return (message.view(-1, layer.heads, layer.head_dim) * share[:, :, None]).sum(0).flatten() + bias
 

@@ -105,6 +105,21 @@ def test_gat_averages_heads(block: Block) -> None:
     torch.testing.assert_close(ours(block, h), expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
+def test_gat_attends_to_the_node_itself(block: Block) -> None:
+    """As DGL's layer does on a block to which edges from every destination to itself were added, of weight 1."""
+    ours = GATLayer(IN, 12, heads=3, self_attention=True).double()
+    theirs = dgl.nn.GATConv(IN, 4, 3).double()
+    ours.load_state_dict(theirs.state_dict())
+    h, own = random_rows(block.num_src, IN), torch.arange(block.num_dst)
+    ends = torch.cat([block.indices.long(), own]), torch.cat([block.destinations.long(), own])
+    looped = dgl.create_block(ends, num_src_nodes=block.num_src, num_dst_nodes=block.num_dst)
+    weight = None if block.edge_weight is None else torch.cat([block.edge_weight, block.edge_weight.new_ones(len(own))])
+    variables = [h] if block.edge_weight is None else [h, block.edge_weight]
+    expected = _result_and_gradients(theirs(looped, h, edge_weight=weight).flatten(1), variables)
+    for mine, other in zip(_result_and_gradients(ours(block, h), variables), expected, strict=True):
+        torch.testing.assert_close(mine, other, rtol=TOLERANCE, atol=TOLERANCE)
+
+
 def _relation_norm(block: Block) -> Tensor:
     """Return 1 / |N_r| per edge, counted one edge at a time; DGL expects it from its caller."""
     assert block.edge_type is not None

@@ -42,6 +42,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "gin-norm": lambda: GINLayer(IN, 4, norm="layer"),
     "gat-concat": lambda: GATLayer(IN, 8, heads=4),
     "gat-mean": lambda: GATLayer(IN, 3, heads=2, concat=False),
+    "gat-self": lambda: GATLayer(IN, 3, heads=2, concat=False, self_attention=True),
     "rgcn-basis-wide": lambda: RGCNLayer(IN, 8, num_relations=NUM_TYPES, num_bases=2),
     "rgcn-basis-narrow": lambda: RGCNLayer(IN, 4, num_relations=NUM_TYPES, norm="right"),
     "rgcn-bdd": lambda: RGCNLayer(IN, 4, num_relations=NUM_TYPES, num_bases=2, regularizer="bdd"),

@@ -149,6 +149,7 @@ def test_micro_batches_add_up_with_dropout(kind: str, batch: MiniBatch) -> None:
         ({"norm": "group"}, "batch, layer"),
         ({"kind": "gat", "heads": 3}, "heads is 3, which does not divide the 8"),
         ({"heads": 2}, "gcn has no heads"),
+        ({"self_attention": True}, "self_attention is True, but gcn has no attention"),
         ({"num_layers": 0}, "at least 1"),
         ({"dropout": 1.0}, "dropout probability is 1.0"),
         ({"num_bases": 2}, "options of rgcn, but the kind is gcn"),

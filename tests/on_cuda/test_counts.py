@@ -31,10 +31,10 @@ def simulated(gpu: SimulatedDevice | None) -> None:
         pytest.skip("a real GPU does not count")
 
 
-def step_counts(kind: str, x: Any, batch: wb.MiniBatch = BATCH, parts: int = 1) -> Counts:
+def step_counts(kind: str, x: Any, batch: wb.MiniBatch = BATCH, parts: int = 1, **options: Any) -> Counts:
     """What the second step does."""
     sizes: dict[str, Any] = {"in_dim": 6, "hidden_dim": 8, "out_dim": 4, "num_layers": 2}
-    model = wb.build_model(kind, **sizes, dropout=0.5).cuda()
+    model = wb.build_model(kind, **sizes, dropout=0.5, **options).cuda()
     optimizer = torch.optim.Adam(model.parameters())
     micro = batch.split(torch.arange(batch.num_seeds) % parts) if parts > 1 else batch
     for _ in range(2):
@@ -65,6 +65,13 @@ def test_a_stopwatch_does_not_wait() -> None:
         assert len(counts.syncs) == 1, counts.lines()
         assert set(watch.seconds) == {"step", "fetch", "transfer", "forward", "backward"}
         assert min(watch.seconds.values()) > 0
+
+
+def test_attention_to_the_node_itself_does_not_wait() -> None:
+    """A layer launches eleven kernels more, which add the edges."""
+    counts, without = step_counts("gat", X, self_attention=True), step_counts("gat", X)
+    assert not counts.pageable and not counts.syncs and len(counts.copies) == len(without.copies)
+    assert counts.num_launches <= without.num_launches + 2 * 11
 
 
 def test_micro_batches_do_not_wait() -> None:

@@ -44,7 +44,7 @@ def _build_layer(
     out_dim: int,
     hidden_dim: int,
     norm: str | None,
-    heads: int,
+    attention: Mapping[str, Any],
     relations: Mapping[str, Any],
     last: bool,
     reusing: bool,
@@ -56,7 +56,7 @@ def _build_layer(
     if kind == "gin":
         return (ReusingGINLayer if reusing else GINLayer)(in_dim, out_dim, hidden_dim=hidden_dim, norm=norm)
     if kind == "gat":
-        return GATLayer(in_dim, out_dim, heads=heads, concat=not last)
+        return GATLayer(in_dim, out_dim, **attention, concat=not last)
     return (ReusingSAGELayer if reusing else SAGELayer)(in_dim, out_dim, aggregator=kind.removeprefix("sage-"))
 
 
@@ -102,6 +102,7 @@ def build_model(
     dropout: float = 0.0,
     norm: str | None = None,
     heads: int = 1,
+    self_attention: bool = False,
     num_relations: int | None = None,
     num_bases: int | None = None,
     regularizer: str = "basis",
@@ -120,6 +121,7 @@ def build_model(
         dropout: probability of dropping a hidden value, in [0, 1).
         norm: "batch" or "layer" between layers and inside GIN's MLP; None: no normalization anywhere.
         heads: attention heads of gat; a divisor of `hidden_dim`. The last layer averages them.
+        self_attention: of gat: every node attends to itself, too (`GATLayer`).
         num_relations: number of relations of rgcn, which requires it: one more than the graph's largest edge type.
         num_bases: number of bases of rgcn, or of diagonal blocks, which then divides all three dimensions; None: as
             many as relations.
@@ -151,6 +153,9 @@ def build_model(
         check_at_least(name, size, 1, most=_MAX_LAYERS if name == "num_layers" else _MAX_DIM)
     if heads > 1 and kind != "gat":
         raise ValueError(f"heads is {heads}, but {kind} has no heads; leave it at 1 or use gat")
+    if self_attention and kind != "gat":
+        raise ValueError(f"self_attention is True, but {kind} has no attention; leave it at False or use gat")
+    attention = {"heads": heads, "self_attention": self_attention}
     relations = _relation_options(kind, num_relations, num_bases, regularizer)
     if reuse_buffers and kind not in REUSING_KINDS:
         raise ValueError(
@@ -164,7 +169,7 @@ def build_model(
         torch.default_generator.manual_seed(seed)
         layers = [
             _build_layer(
-                kind, dims[i], dims[i + 1], hidden_dim, norm, heads, relations, i == num_layers - 1, reuse_buffers
+                kind, dims[i], dims[i + 1], hidden_dim, norm, attention, relations, i == num_layers - 1, reuse_buffers
             )
             for i in range(num_layers)
         ]

@@ -147,6 +147,7 @@ class FakeAutograd:
         self.term = "hidden"
         self.leaves: dict[int, FakeTensor] = {}
         self.gradients: list[AccumulateGrad] = []
+        self.layer_blocks: list[FakeBlock] = []  # which layers made; nodes refer to them until the loss is freed
         self.buffers: dict[Any, Storage] = {}  # by name; they outlive the step (`workbench.memory.analytic.reuse`)
         self._orders = itertools.count()
 
@@ -279,11 +280,13 @@ class FakeBlock:
         autograd: the simulation that allocates the derived arrays.
         sizes: sizes of the block.
         shared: the arrays derived for it and the blocks that it shares rows with.
+        arrays: its own arrays, of a block that a layer makes; those of a batch are counted with the batch.
     """
 
     autograd: FakeAutograd
     sizes: BlockSizes
     shared: FakeSharedRows
+    arrays: Sequence[Storage] = ()
 
     @staticmethod
     def of_batch(autograd: FakeAutograd, blocks: Sequence[BlockSizes]) -> "list[FakeBlock]":

@@ -1,6 +1,7 @@
 """`simulate_step`: a training step on fake tensors, whose layers allocate and free in the order of the real ones."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -158,12 +159,30 @@ def simulate_gat(autograd: FakeAutograd, layer: GATLayer, block: FakeBlock, h: F
     heads, width = layer.heads, layer.heads * layer.head_dim
     values = _linear(autograd, h, layer.fc)
     left, right = _scores(autograd, layer, h, block.sizes.num_dst)
-    attention = edge_attention(autograd, block, left, right)
-    if block.sizes.weight_bytes is not None:
-        attention = scale(autograd, attention)
-    out = segment_sum_with_self(autograd, block, values, weight=attention)[0]
+    edges = _with_self_edges(autograd, block) if layer.self_attention else block
+    attention = edge_attention(autograd, edges, left, right)
+    if edges is not block and attention.requires_grad:
+        autograd.layer_blocks.append(edges)
+    if edges.sizes.weight_bytes is not None:
+        converts = edges.sizes.weight_bytes != h.itemsize
+        attention = scale(
+            autograd, attention, autograd.empty(edges.sizes.num_edges, 1, h.itemsize) if converts else None
+        )
+    out = segment_sum_with_self(autograd, edges, values, weight=attention)[0]
     out = add_bias(autograd, out, layer.bias)
     return out if layer.concat else _mean_of_heads(autograd, out, heads, width)
+
+
+def _with_self_edges(autograd: FakeAutograd, block: FakeBlock) -> FakeBlock:
+    """A block of its own; weights of 1 are added to those of the edges."""
+    sizes, allocate = block.sizes, autograd.allocator.allocate
+    num_edges, weight_bytes = sizes.num_edges + sizes.num_dst, sizes.weight_bytes or 0
+    arrays = [allocate(8 * (sizes.num_dst + 1), "blocks")]
+    own, given = autograd.empty(sizes.num_dst, 1, 8), autograd.empty(num_edges, 1, 1)
+    arrays += [allocate(num_edges * width, "blocks") for width in (sizes.index_bytes, weight_bytes)]
+    del own, given
+    larger = replace(sizes, num_edges=num_edges, degree_counts=None, is_row_prefix=False)
+    return replace(FakeBlock.of_batch(autograd, [larger])[0], arrays=arrays)
 
 
 def _scores(autograd: FakeAutograd, layer: GATLayer, h: FakeTensor, num_dst: int) -> tuple[FakeTensor, FakeTensor]:
@@ -304,6 +323,7 @@ def _micro_batch(
     if loss.requires_grad:
         autograd.backward(loss)
     del arrays, running_loss
+    autograd.layer_blocks.clear()
 
 
 def _aggregate_on_read(autograd: FakeAutograd, model: GNN, sizes: BatchSizes) -> FakeTensor:
