@@ -12,6 +12,7 @@ from workbench.core.randomness import permutation
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 CASE = ["dataset", "group_partitions", "num_logical"]
 _MOST = {7: 0.40, 8: 0.35}
@@ -45,19 +46,26 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         }
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    bias: Any = table.groupby([*CASE, "method"]).partition_bias.median()
+    return Title(
+        "Edge permutation bias over partitions: {comet:.2f} with COMET, {balanced:.2f} in a balanced order",
+        comet=bias.xs(COMET, level="method"),
+        balanced=bias.xs(BALANCED, level="method"),
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = table.assign(p=[f"p = {size} l" if size > 1 else "p = l" for size in table.group_partitions])
-    means: Any = table.groupby("method").partition_bias.median()
     figure = lines(
         rows,
         x="num_logical",
         y=["partition_bias", "hub_bias"],
         group="method",
         facet=["dataset", "p"],
-        title=f"Edge permutation bias over partitions: {means[COMET]:.2f} with COMET, {means[BALANCED]:.2f} in a "
-        "balanced order (medians)",
+        title=title(table, reported).text,
     )
     return figure.update_yaxes(range=[0, 1.04])
 

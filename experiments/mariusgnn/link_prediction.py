@@ -14,7 +14,7 @@ from experiments.mariusgnn.link_systems import BALANCED, BETA, COMET, DGL, MEMOR
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import decided_within, expected_within, mean_intervals
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 CASE = ["dataset", "encoder"]
 NAMES = {"none": "DistMult", "sage-mean": "SAGE", "gat": "GAT"}
@@ -71,18 +71,22 @@ def differences(table: pd.DataFrame, minuend: str, subtrahend: str) -> pd.DataFr
     return both[run].assign(difference=both.mrr - both.mrr_other)
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    apart: Any = 100 * differences(table, COMET, BETA).groupby(CASE).difference.mean()
+    return Title("From disk, COMET's MRR exceeds BETA's by {apart:.1f} points", apart=apart)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.dots import interval_dots
 
     rows = last_epochs(table)
     found = mean_intervals(rows.assign(case=rows.model + " · " + rows.dataset), value="mrr", by=["case", "system"])
-    apart = 100 * differences(table, COMET, BETA).groupby(CASE).difference.mean()
     return interval_dots(
         found,
         x="case",
         y="mrr",
         group="system",
-        title=f"From disk, COMET's MRR exceeds BETA's by {from_to(apart, '.1f')} points",
+        title=title(table, reported).text,
         subtitle=f"filtered, mean and 95 % interval of {found.runs.max()} runs, after {rows.epoch.max()} epochs",
     ).update_yaxes(tickformat=".3f", title_text="filtered MRR")
 
