@@ -138,8 +138,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y=["host_rows", "peer_rows", "speedup"],
         group="method",
         facet=CASE,
-        title=title(table, reported).text,
-        subtitle=f"speedup of loading over random buffers without peers: {told_speeds(table)}",
+        title=f"{title(table, reported).text}<br>"
+        f"<sup>speedup of loading over random buffers without peers: {told_speeds(table)}</sup>",
     )
 
 

@@ -29,7 +29,7 @@ def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
     medians = comet[["partition_bias", "modelled_io_seconds"]].median().groupby("num_logical")
     first, last = medians.first(), medians.last()
     return Title(
-        "From {least} to {most} partitions COMET's bias is {bias:.2f} and its modelled I/O {time:.1f} times as much",
+        "From {least} to {most} partitions COMET's bias grows {bias:.2f} times, its modelled I/O {time:.1f} times",
         least=table.num_partitions.min(),
         most=table.num_partitions.max(),
         bias=last.partition_bias / first.partition_bias,
