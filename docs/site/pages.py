@@ -202,7 +202,10 @@ def api_pages() -> Iterator[tuple[str, str]]:
 def configuration(out: Path, api: list[str], notebooks: list[PurePosixPath]) -> str:
     """The configuration of mkdocs with all pages in its navigation."""
     options = yaml.safe_load((ROOT / "docs" / "site" / "mkdocs.yml").read_text(encoding="utf-8"))
-    figures = [{paper: [str(p) for p in notebooks if p.parts[1] == folder]} for folder, paper in PAPERS.items()]
+    figures = [
+        {paper: [f"figures/{folder}.md", *(str(p) for p in notebooks if p.parts[1] == folder)]}
+        for folder, paper in PAPERS.items()
+    ]
     tutorials = sorted(p.relative_to(out).as_posix() for p in (out / "notebooks").glob("*.md"))
     concepts = sorted(p.relative_to(out).as_posix() for p in (out / "concepts").glob("*.md"))
     develop = sorted(p.relative_to(out).as_posix() for p in (out / "develop").glob("*.md"))
@@ -214,7 +217,7 @@ def configuration(out: Path, api: list[str], notebooks: list[PurePosixPath]) -> 
         {"Guide": guide},
         {"Concepts": concepts},
         {"Gallery": "gallery.md"},
-        {"Figures": ["figures.md", *(each for each in figures if any(each.values()))]},
+        {"Figures": ["figures.md", *figures]},
         {"Command line": "command_line.md"},
         {"API": api},
         {"Project": ["contributing.md", *develop, "changelog.md"]},

@@ -7,6 +7,7 @@ import pandas as pd
 from experiments.batchgnn.rank_fetches import MACROBATCH, ONE_BY_ONE, short_name
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 CASE = ["dataset", "model", "num_ranks", "fetching"]
 ROUNDING = 5e-6
@@ -28,12 +29,17 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(counted_over_modelled=rows.counted_bytes / rows.modelled_bytes)
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = shown(table).set_index([*CASE, "term"])
+    exact = (rows.counted_over_modelled - 1).abs() <= ROUNDING
+    return Title("Equations 2 to 5 are exact to the byte in {exact} terms", exact=exact)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.axes import log_axis
     from workbench.plots.lines import lines
 
     rows = shown(table)
-    exact = ((rows.counted_over_modelled - 1).abs() <= ROUNDING).sum()
     rows = rows.assign(way=rows.fetching + ", " + rows.term)
     return (
         lines(
@@ -43,7 +49,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
             group="way",
             log_y=True,
             units={"counted_bytes": "MiB"},
-            title=f"Equations 2 to 5 are exact to the byte in {exact} of {len(rows)} terms",
+            title=title(table, reported).text,
         )
         .update_traces(mode="markers")
         .update_xaxes(log_axis(rows.modelled_bytes / 2**20))

@@ -16,6 +16,7 @@ from experiments.batchgnn.rank_fetches import (
 )
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 from workbench.macrobatch.plan import ReadCounts
 
 CASE = ["dataset", "num_ranks", "batch_size", "run"]
@@ -86,12 +87,16 @@ def _ranks(rows: pd.DataFrame) -> pd.Series:
     return rows.num_ranks.map(", {} ranks".format)
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = shown(table)
+    share = rows[rows.macrobatch == rows.num_batches].set_index(CASE).rows_of_one_by_one
+    return Title("One macrobatch per epoch fetches {share:.0%} of the rows", share=share)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = shown(table)
-    whole = rows[rows.macrobatch == rows.num_batches]
-    least, most = (f"{end:.0%}" for end in (whole.rows_of_one_by_one.min(), whole.rows_of_one_by_one.max()))
     paper = papers(reported)
     others = paper.assign(rows_of_one_by_one=float("nan"))  # so that all cases differ in colour
     return lines(
@@ -101,7 +106,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="case",
         log_x=True,
         reported=paper,
-        title=f"One macrobatch per epoch fetches {least} to {most} of the rows",
+        title=title(table, reported).text,
     )
 
 

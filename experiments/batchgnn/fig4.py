@@ -22,7 +22,7 @@ from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import decided_within, mean_intervals
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 from workbench.sampling.batches import EpochOrder
 
 RUN = ["dataset", "model", "seed"]
@@ -196,6 +196,15 @@ def differences(table: pd.DataFrame) -> pd.DataFrame:
     return paired_differences(best(table), value="score", by=RUN, along="cached", base=False)
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    apart: Any = 100 * differences(table).groupby(["model", "dataset"], sort=False).difference.mean()
+    of = {f"model{place}": found for place, (_, found) in enumerate(apart.groupby("model", sort=False))}
+    models = dict.fromkeys(apart.index.get_level_values("model"))
+    told = ", ".join(f"{MODELS[model]} {{model{place}:+.1f}}" for place, model in enumerate(models))
+    name = "accuracy (ROC AUC with two classes)" if "roc_auc" in table and table.roc_auc.any() else "accuracy"
+    return Title(f"Test {name} with cached aggregates, in points against sampling: {told}", **of)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
@@ -210,17 +219,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         band=True,
         group="system",
         facet=["data", "layer"],
-        title=_title(table),
+        title=title(table, reported).text,
     ).update_yaxes(rangemode="normal")
-
-
-def _title(table: pd.DataFrame) -> str:
-    apart: Any = 100 * differences(table).groupby(["model", "dataset"], sort=False).difference.mean()
-    told = ", ".join(
-        f"{MODELS[model]} {from_to(of_model, '+.1f')}" for model, of_model in apart.groupby("model", sort=False)
-    )
-    name = "accuracy (ROC AUC with two classes)" if "roc_auc" in table and table.roc_auc.any() else "accuracy"
-    return f"Test {name} with cached aggregates, in points against sampling: {told}"
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

@@ -10,6 +10,7 @@ from experiments.batchgnn.rank_epochs import PARTS, RankConfig, on_rank
 from experiments.batchgnn.rank_fetches import CACHE, MACROBATCH, ONE_BY_ONE, SHORT, SYSTEMS, short_name
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 CASE = ["dataset", "model", "num_ranks"]
 MODELS = {"sage-mean": "SAGE", "gcn": "GCN", "gin": "GIN"}
@@ -24,14 +25,17 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     yield from wb.run_ranks(on_rank, values, config.num_ranks, timeout_seconds=config.timeout_seconds)
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    return Title("Macrobatches: an epoch takes {gain:.2f} of the time of one by one", gain=speedups(table))
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import stage_bars
 
-    gain = speedups(table)
     return stage_bars(
         [_bar(row) for row in table.sort_values(CASE, kind="stable").to_dict("records")],
         axis="time of an epoch",
-        title=f"Macrobatches: an epoch takes {gain.min():.2f} to {gain.max():.2f} of the time of one by one",
+        title=title(table, reported).text,
         subtitle="mean over the ranks, median over the epochs; the ranks share this machine's cores",
     )
 

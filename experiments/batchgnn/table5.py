@@ -17,6 +17,7 @@ from experiments.batchgnn.rank_fetches import (
 )
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 CASE = ["dataset", "num_ranks", "ownership", "run"]
 TOLERANCE, ROUNDING = 0.05, 0.05e6
@@ -60,11 +61,15 @@ def papers(reported: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    fewer: Any = ratios(table).set_index(CASE)[ONE_BY_ONE]
+    return Title("A macrobatch fetches {fewer:.1f} times fewer rows than its mini-batches", fewer=fewer)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = named(table)
-    fewer = ratios(table)[ONE_BY_ONE]
     rows = rows.assign(fetching=_with_owner(rows))
     paper: Any = papers(reported)
     paper = paper.assign(fetching=_with_owner(paper))
@@ -76,7 +81,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         facet="dataset",
         log_x=True,
         reported=paper[paper.dataset.isin(rows.dataset)],
-        title=f"A macrobatch fetches {fewer.min():.1f} to {fewer.max():.1f} times fewer rows than its mini-batches",
+        title=title(table, reported).text,
     )
 
 

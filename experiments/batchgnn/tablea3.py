@@ -7,12 +7,18 @@ import pandas as pd
 from experiments.batchgnn.rank_fetches import CACHE, short_name
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """The rows with a cache, by data set and number of ranks; beside its seconds, an epoch's."""
     rows = table[table.fetching == CACHE]
     return rows.assign(dataset=rows.dataset.map(short_name), of_an_epoch=rows.cache_seconds / rows.epoch_seconds)
+
+
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = shown(table).set_index(["dataset", "model", "num_ranks"])
+    return Title("Building the cache takes {epochs:.2f} epochs", epochs=rows.of_an_epoch)
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
@@ -29,7 +35,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         log_y=True,
         units={"cache_seconds": "s"},
         reported=reported,
-        title=f"Building the cache takes {rows.of_an_epoch.min():.2f} to {rows.of_an_epoch.max():.2f} epochs",
+        title=title(table, reported).text,
     )
 
 

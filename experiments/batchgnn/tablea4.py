@@ -8,6 +8,7 @@ from experiments.batchgnn.rank_fetches import MACROBATCH, ONE_BY_ONE, SHORT, sho
 from experiments.batchgnn.table4 import CASE, MODELS, papers
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 
 def several_ranks(table: pd.DataFrame) -> Any:
@@ -15,22 +16,33 @@ def several_ranks(table: pd.DataFrame) -> Any:
     return table[table.num_ranks > 1]
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows = several_ranks(table)
+    share = _of_one_by_one(rows).set_axis(pd.MultiIndex.from_frame(rows[CASE]))
+    of = {f"way{place}": share[(rows.fetching == name).to_numpy()] for place, name in enumerate(SHORT)}
+    told = ", ".join(f"{{way{place}:.0%}} {SHORT[name]}" for place, name in enumerate(SHORT))
+    return Title(f"Slowest − fastest rank: {told}", **of)
+
+
+def _of_one_by_one(rows: Any) -> Any:
+    """What the slowest rank takes longer than the fastest one, of the time of mini-batches one by one."""
+    alone = rows[rows.fetching == ONE_BY_ONE].set_index(CASE).batch_seconds.rename("alone_seconds")
+    return rows.range_seconds / rows.join(alone, on=CASE).alone_seconds
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.dots import interval_dots
 
     rows = several_ranks(table)
-    alone = rows[rows.fetching == ONE_BY_ONE].set_index(CASE).batch_seconds.rename("alone_seconds")
-    share = rows.range_seconds / rows.join(alone, on=CASE).alone_seconds
+    share = _of_one_by_one(rows)
     cases = rows.dataset.map(short_name) + ", " + rows.model.map(MODELS) + rows.num_ranks.map(", {} ranks".format)
-    means: Any = share.groupby(rows.fetching).mean()
-    told = ", ".join(f"{means[name]:.0%} {SHORT[name]}" for name in SHORT if name in means)
     return interval_dots(
         rows.assign(case=cases, share=share, half=float("nan")),
         x="case",
         y="share",
         group="fetching",
         half_width="half",
-        title=f"Slowest − fastest rank: {told}",
+        title=title(table, reported).text,
         subtitle="per mini-batch, of the time that preparation and forward pass take one by one",
     ).update_yaxes(title_text="slowest − fastest, of one by one", rangemode="tozero")
 

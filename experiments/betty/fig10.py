@@ -7,6 +7,7 @@ import pandas as pd
 from experiments.betty import fig2
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
@@ -18,16 +19,21 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(fills=fills.mask(refused, float("inf")))
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = shown(table).set_index(["dataset", "panel", "setting"])
+    fit, whole = rows.fills <= 1, rows.needed_bytes <= rows.capacity_bytes
+    return Title("{fit} settings fit when cut into K parts, {whole} in one piece", fit=fit, whole=whole)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import bars
 
     rows = shown(table)
-    fit, over = int((rows.fills <= 1).sum()), int((rows.needed_bytes > rows.capacity_bytes).sum())
     return bars(
         [_bar(row) for row in rows.itertuples()],
         capacity_bytes=int(rows.capacity_bytes.iloc[0]),
         axes=fig2.axes_of(rows),
-        title=f"{fit} of {len(rows)} settings fit when cut into K parts, {len(rows) - over} in one piece",
+        title=title(table, reported).text,
     )
 
 

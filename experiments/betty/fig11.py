@@ -13,7 +13,7 @@ import workbench as wb
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 from workbench.meter.stopwatch import Stopwatch
 from workbench.partition.batch.baselines import share_among_seeds
 from workbench.training.profile import profile_epoch
@@ -83,17 +83,27 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     return table.query("model == 'sage-mean' and fanouts == '[10, 25]'")
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    peaks = _peaks(table)
+    times: Any = (peaks["reg"] / peaks[RIVALS].min(axis=1)).dropna()
+    return Title("REG needs {times:.2f} times the peak memory of the best of range, random and METIS", times=times)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = relative_to_reg(shown(table))
-    peaks = _peaks(table)
-    times = from_to((peaks["reg"] / peaks[RIVALS].min(axis=1)).dropna(), ".2f")
-    title = f"REG needs {times} times the peak memory of the best of range, random and METIS"
     told = reported.dropna(subset="metis_at_8") if "metis_at_8" in reported else reported[:0]
     paper = pd.DataFrame({"num_parts": 8, "method": "metis", "of_reg": 1 + told.metis_at_8}) if len(told) else None
     return lines(
-        rows, x="num_parts", log_x=True, y="of_reg", group="method", facet="dataset", reported=paper, title=title
+        rows,
+        x="num_parts",
+        log_x=True,
+        y="of_reg",
+        group="method",
+        facet="dataset",
+        reported=paper,
+        title=title(table, reported).text,
     )
 
 

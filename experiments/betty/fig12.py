@@ -6,7 +6,7 @@ import pandas as pd
 
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 PHASES = ["forward_seconds", "backward_seconds", "step_seconds"]
 
@@ -18,19 +18,22 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(panel=rows.dataset + ", " + rows.model, training_seconds=rows[PHASES].sum(axis=1))
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows = shown(table).query("method == 'reg'")
+    by_parts = rows.groupby(["panel", "num_parts"])[["peak_bytes", "training_seconds"]].median().unstack("num_parts")
+    most = rows.num_parts.max()
+    memory, time = (by_parts[value] for value in ("peak_bytes", "training_seconds"))
+    return Title(
+        "K = {most} micro-batches need {memory:.0%} of the whole batch's memory and {time:.1f} times its time",
+        most=most,
+        memory=(memory[most] / memory[1]).dropna(),
+        time=(time[most] / time[1]).dropna(),
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
-    rows = shown(table).query("method == 'reg'")
-    measures = ["peak_bytes", "training_seconds"]
-    ends = {k: rows[rows.num_parts == k].groupby("panel")[measures].median() for k in (1, rows.num_parts.max())}
-    shares = (ends[max(ends)] / ends[1]).dropna()
-    title = (
-        f"K = {max(ends)} micro-batches need {from_to(shares.peak_bytes, '.0%')} of the whole batch's memory and "
-        f"{from_to(shares.training_seconds, '.1f')} times its time"
-        if len(shares)
-        else None
-    )
     paper = reported.assign(
         dataset="ogbn-products (paper)",
         model="sage-mean",
@@ -45,7 +48,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y=["peak_bytes", "training_seconds"],
         group="method",
         facet=["dataset", "model"],
-        title=title,
+        title=title(table, reported).text,
     )
 
 

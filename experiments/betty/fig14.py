@@ -6,7 +6,7 @@ import pandas as pd
 
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 SPREAD = {"epoch_seconds": ("epoch_seconds_min", "epoch_seconds_max")}
 
@@ -20,17 +20,19 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(data_movement_seconds=rows.fetch_seconds + rows.transfer_seconds)
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    seconds = shown(table).pivot_table("epoch_seconds", "dataset", "num_parts", aggfunc="median")
+    most = max(seconds)
+    times: Any = (seconds[most] / seconds[1]).dropna() if 1 in seconds else pd.Series(dtype=float)
+    return Title(
+        "An epoch of {most} micro-batches takes {times:.1f} times that of the whole batch", most=most, times=times
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows, quantities = shown(table), ["epoch_seconds", "data_movement_seconds"]
-    seconds = rows.pivot_table("epoch_seconds", "dataset", "num_parts", aggfunc="median")
-    times: Any = (seconds[max(seconds)] / seconds[1]).dropna() if 1 in seconds else []
-    title = (
-        f"An epoch of {max(seconds)} micro-batches takes {from_to(times, '.1f')} times that of the whole batch"
-        if len(times)
-        else None
-    )
     paper = reported.assign(dataset="ogbn-products (paper)", method="reg", data_movement_seconds=float("nan"))
     return lines(
         pd.concat([rows, paper]),
@@ -40,7 +42,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         spread=SPREAD,
         group="method",
         facet="dataset",
-        title=title,
+        title=title(table, reported).text,
     )
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 RIVALS = ["metis", "range", "random"]
 LEAST, MOST = 0.8, 1.3  # relative to the whole batch's efficiency
@@ -26,16 +26,16 @@ def _efficient(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     return rows.assign(relative=rows.nodes_per_second / rows.whole, node_seconds=1 / rows.nodes_per_second)
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    cut = shown(table).query("method == 'reg' and num_parts > 1").dropna(subset=["relative"])
+    times: Any = 1 / cut.set_index(["dataset", "num_parts"]).relative
+    return Title("By REG an input node takes {times:.2f} times as long as in the whole batch", times=times)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = shown(table)
-    ratios = rows.query("method == 'reg' and num_parts > 1").relative.dropna()
-    title = (
-        f"By REG an input node takes {from_to(1 / ratios, '.2f')} times as long as in the whole batch"
-        if len(ratios)
-        else None
-    )
     paper: Any = _efficient(reported.assign(dataset="paper", method="reg"), ["dataset"]) if len(reported) else None
     return lines(
         rows,
@@ -45,7 +45,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="method",
         facet="dataset",
         reported=None if paper is None else paper[["num_parts", "method", "relative"]],
-        title=title,
+        title=title(table, reported).text,
     )
 
 

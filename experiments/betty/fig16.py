@@ -6,7 +6,7 @@ import pandas as pd
 
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 RIVALS = ["range", "random", "metis"]
 
@@ -18,12 +18,15 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(panel=rows.dataset + ", " + depth.astype(str) + " layers")
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    inputs = _inputs(shown(table))
+    times: Any = (inputs["reg"] / inputs[RIVALS].min(axis=1)).dropna()
+    return Title("REG reads {times:.2f} times the input nodes of the best of range, random and METIS", times=times)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
-    inputs = _inputs(shown(table))
-    times = (inputs["reg"] / inputs[RIVALS].min(axis=1)).dropna()
-    title = f"REG reads {from_to(times, '.2f')} times the input nodes of the best of range, random and METIS"
     return lines(
         shown(table),
         x="num_parts",
@@ -32,7 +35,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="method",
         facet="panel",
         log_y=True,
-        title=title,
+        title=title(table, reported).text,
     )
 
 

@@ -15,6 +15,7 @@ from workbench.core.errors import CapacityError
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import estimate_memory
 from workbench.memory.plan import Plan, plan_micro_batches
@@ -138,14 +139,20 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(place=place, needed_bytes=rows.peak_bytes.astype(float).fillna(rows.estimate_bytes))
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = shown(table).set_index(["dataset", "panel", "setting"])
+    over = rows.needed_bytes > rows.capacity_bytes
+    return Title("{over} settings need more than the capacity, in one piece", over=over)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import bars
 
     rows = shown(table)
-    over = rows[rows.needed_bytes > rows.capacity_bytes]
     given = [_bar(row) for row in rows.itertuples()]
-    title = f"{len(over)} of {len(rows)} settings need more than the capacity, in one piece"
-    return bars(given, capacity_bytes=int(rows.capacity_bytes.iloc[0]), axes=axes_of(rows), title=title)
+    return bars(
+        given, capacity_bytes=int(rows.capacity_bytes.iloc[0]), axes=axes_of(rows), title=title(table, reported).text
+    )
 
 
 def _bar(row: Any) -> Any:

@@ -11,6 +11,7 @@ import workbench as wb
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig
 from workbench.experiment.finding import Finding, groups_with
+from workbench.experiment.title import Title
 from workbench.memory.betty import betty_terms
 from workbench.memory.estimator import estimate_memory
 from workbench.meter.limit import free_bytes
@@ -60,13 +61,19 @@ def totals(table: pd.DataFrame) -> pd.DataFrame:
     return found.assign(**{f"error of {name}": found[name] / found["measured"] - 1 for name in NAMES.values()})
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    inputs: Any = (
+        table.query("model == 'sage-mean' and counted == 'ours' and term == 'inputs'").set_index("dataset").share
+    )
+    return Title("Input features are {inputs:.0%} of the memory with the mean aggregator", inputs=inputs)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import component_bars
 
-    mean = table.query("model == 'sage-mean' and counted == 'ours' and term == 'inputs'").share
-    spread = " to ".join(dict.fromkeys([f"{mean.min():.0%}", f"{mean.max():.0%}"]))
-    title = f"Input features are {spread} of the memory with the mean aggregator"
-    return component_bars([bar for _, point in _points(table) for bar in _bars(point)], title=title)
+    return component_bars(
+        [bar for _, point in _points(table) for bar in _bars(point)], title=title(table, reported).text
+    )
 
 
 def _points(table: pd.DataFrame) -> Any:

@@ -15,7 +15,7 @@ from experiments.betty.curves import (
 )
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 Config = CurveConfig
 run = training_curve
@@ -25,13 +25,18 @@ FIRST_EPOCHS = 5
 APART = 0.1  # a thousand times the tolerance of micro-batches
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    last: Any = per_run(table).set_index(["dataset", "approach", "seed"]).test_accuracy
+    ends = {each: found for each, found in last.groupby("approach") if each in NAMES}
+    told = ", ".join(f"{NAMES[each]} {{{each}:.0%}}" for each in ends)
+    return Title(f"Test accuracy at the end: {told}", **ends)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     values = ["loss", "test_accuracy"]
     curves = mean_curves(shown(table), values=values, by=["dataset", "approach"])
-    last: Any = per_run(table).groupby("approach").test_accuracy
-    ends = ", ".join(f"{NAMES[each]} {from_to(found, '.0%')}" for each, found in last if each in NAMES)
     return lines(
         curves.assign(approach=curves.approach.map(NAMES)),
         x="epoch",
@@ -40,7 +45,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         band=True,
         group="approach",
         facet="dataset",
-        title=f"Test accuracy at the end: {ends}",
+        title=title(table, reported).text,
     )
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 HALF_OF_THE_PAPERS = 0.095
 PARTS = ["part 0", "part 1"]
@@ -35,6 +36,13 @@ def last(table: pd.DataFrame) -> pd.DataFrame:
     return rows[end].assign(times=lambda found: found.batch / found.dataset.map(others))
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    apart: Any = last(table).set_index("dataset").apart
+    return Title(
+        "Most destinations are in the last bucket, in which REG's two parts are {apart:.0%} apart", apart=apart
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import degree_histogram
 
@@ -43,9 +51,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         counts = {name: dict(zip(rows.degree, rows[name].astype(int), strict=True)) for name in ("batch", *PARTS)}
         panels[f"{dataset} · batch"] = {"batch": counts["batch"]}
         panels[f"{dataset} · two micro-batches"] = {name: counts[name] for name in PARTS}
-    found = " and ".join(f"{share:.0%}" for share in last(table).apart)
-    title = f"Most destinations are in the last bucket, in which REG's two parts are {found} apart"
-    return degree_histogram(panels, title=title)
+    return degree_histogram(panels, title=title(table, reported).text)
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

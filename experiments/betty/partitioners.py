@@ -19,7 +19,7 @@ from workbench.datasets.raw import permute_nodes
 from workbench.experiment import claims
 from workbench.experiment.config import DataConfig, DataPointConfig, PartitionMethod
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 from workbench.meter.limit import HostPeak
 from workbench.meter.stopwatch import Stopwatch
 from workbench.partition.batch.reg import redundancy_embedded_graph
@@ -163,11 +163,15 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
     return rows.groupby(["dataset", "choice"], sort=False)[values].median().reset_index()
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = medians(table)
+    auto = rows[rows.choice == "auto (largest)"].set_index("dataset").largest_to_reg
+    return Title("The largest part by auto has {auto:.2f} times the inputs of REG's", auto=auto)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    rows = medians(table)
-    auto: Any = rows[rows.choice == "auto (largest)"].largest_to_reg
-    title = f"The largest part by auto has {from_to(auto, '.2f')} times the inputs of REG's" if len(auto) else None
-    return _pareto(rows, [("host_seconds", LARGEST_TO_REG)], title or "Largest part over host time")
+    told = title(table, reported).text or "Largest part over host time"
+    return _pareto(medians(table), [("host_seconds", LARGEST_TO_REG)], told)
 
 
 def draw_every_pair(table: pd.DataFrame) -> Any:

@@ -12,7 +12,7 @@ import workbench as wb
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 from workbench.memory.estimator import estimator_for
 from workbench.memory.training_setup import TrainingSetup
 from workbench.meter.limit import free_bytes
@@ -78,14 +78,18 @@ def apart(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found).reset_index()
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    found: Any = apart(table).set_index(["dataset", "num_parts"])
+    return Title(
+        "REG's parts are {memory:.0%} apart in memory, {seeds:.0%} in seeds", memory=found.memory, seeds=found.seeds
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import bars
 
-    rows, found = shown(table), apart(table)
-    given = [_bar(row) for row in rows.itertuples()]
-    memory, seeds = (from_to(found[name], ".0%") for name in ("memory", "seeds"))
-    title = f"REG's parts are {memory} apart in memory, {seeds} in seeds"
-    return bars(given, axes={bar.panel: "micro-batch" for bar in given}, title=title)
+    given = [_bar(row) for row in shown(table).itertuples()]
+    return bars(given, axes={bar.panel: "micro-batch" for bar in given}, title=title(table, reported).text)
 
 
 def _bar(row: Any) -> Any:

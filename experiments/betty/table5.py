@@ -8,6 +8,7 @@ import pandas as pd
 from experiments.betty.curves import CurveConfig, curve_gaps, float32_rows, same_curves, training_curve
 from workbench.experiment.finding import Finding, undefined, with_undefined
 from workbench.experiment.interval import mean_differences, mean_intervals
+from workbench.experiment.title import Title
 
 Config = CurveConfig
 run = training_curve
@@ -39,6 +40,11 @@ def differences(table: pd.DataFrame) -> pd.DataFrame:
     return mean_differences(shown(table), value="test_accuracy", by=CASE, among="approach", between=("micro", "whole"))
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    gaps: Any = same_seed_gaps(table)
+    return Title("The same batches end at most {gaps.most:.2%} apart in accuracy", gaps=gaps)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.dots import interval_dots
 
@@ -48,7 +54,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         x="case",
         y="test_accuracy",
         group="approach",
-        title=f"The same batches end at most {same_seed_gaps(table).max():.2%} apart in accuracy",
+        title=title(table, reported).text,
         subtitle="test accuracy, mean and 95 % confidence interval over independent seeds",
     )
 

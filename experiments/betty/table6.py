@@ -13,7 +13,7 @@ from workbench.core.randomness import permutation
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 from workbench.meter.stopwatch import Stopwatch
 from workbench.training.profile import profile_epoch
 
@@ -69,14 +69,18 @@ def prepare(config: Config, data: Any, seeds: torch.Tensor) -> tuple[list[list[w
     return steps, {f"{phase}_seconds": seconds for phase, seconds in watch.seconds.items()}
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    most = table.num_parts.max()
+    loaded: Any = table.query("num_parts == @most").pivot_table("total_inputs", "dataset", "approach")
+    both = {"micro", "mini"} <= {*loaded}
+    shares: Any = (loaded["micro"] / loaded["mini"]).dropna() if both else pd.Series(dtype=float)
+    text = "{most} micro-batches load {shares:.0%} of the input nodes of {most} mini-batches"
+    return Title(text, most=most, shares=shares)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
-    most = table.num_parts.max()
-    loaded: Any = table.query("num_parts == @most").pivot_table("total_inputs", "dataset", "approach")
-    shares: Any = (loaded["micro"] / loaded["mini"]).dropna() if {"micro", "mini"} <= {*loaded} else []
-    told = from_to(shares, ".0%") if len(shares) else ""
-    title = f"{most} micro-batches load {told} of the input nodes of {most} mini-batches"
     rows = pd.concat([table, paper_rows(reported)])
     return lines(
         rows.assign(approach=rows.approach + "-batch"),
@@ -86,7 +90,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         spread=SPREAD,
         group="approach",
         facet="dataset",
-        title=title if told else None,
+        title=title(table, reported).text,
     )
 
 

@@ -13,6 +13,7 @@ import workbench as wb
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 from workbench.memory.betty import betty_terms
 from workbench.memory.estimator import estimator_for
 from workbench.memory.training_setup import Backend, TrainingSetup
@@ -95,16 +96,28 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(both, ignore_index=True).assign(size=lambda rows: rows.error.abs())
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = shown(table).set_index(["dataset", "layers", "num_parts"])
+    ours, betty = (rows[rows.estimate == name]["size"].dropna() for name in ("ours", "betty"))
+    return Title("Ours is at most {ours.most:.2%} off, Betty's up to {betty.most:.0%}", ours=ours, betty=betty)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.dots import error_dots
 
     rows, names = shown(table), {"ours": "our estimate", "betty": "Betty's terms"}
-    largest: Any = rows.groupby("estimate")["size"].max()
-    title = f"Ours is at most {largest.ours:.2%} off, Betty's up to {largest.betty:.0%}"
     rows = rows.assign(estimate=rows.estimate.map(names))
     counts = ", ".join(map(str, sorted(rows.num_parts.unique())))
     subtitle = f"against the measured peak; a dot for each of K = {counts} micro-batches; shaded: {MOST:.0%} around it"
-    return error_dots(rows, x="layers", group="estimate", facet="dataset", within=MOST, title=title, subtitle=subtitle)
+    return error_dots(
+        rows,
+        x="layers",
+        group="estimate",
+        facet="dataset",
+        within=MOST,
+        title=title(table, reported).text,
+        subtitle=subtitle,
+    )
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

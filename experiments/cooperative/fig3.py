@@ -13,6 +13,7 @@ from torch import Tensor
 import workbench as wb
 from experiments.cooperative.samplers import SamplerName, build_sampler
 from experiments.cooperative.work_curves import (
+    CASE,
     ORDER,
     concave,
     fewer_inputs,
@@ -25,6 +26,7 @@ from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding, groups_with
 from workbench.experiment.interval import expected_within
+from workbench.experiment.title import Title
 
 SeedsOf = Callable[[Tensor, int], Tensor]
 
@@ -132,15 +134,23 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 PANELS = ["node_inputs_per_seed", "edge_inputs"]
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows = shown(table)
+    saved: Any = savings(rows).groupby([*CASE], sort=False).saved.mean()
+    by_sampler = {sampler: saved[saved.index.get_level_values("sampler") == sampler] for sampler in ORDER}
+    of = {f"sampler{place}": found for place, found in enumerate(by_sampler.values()) if len(found)}
+    told = ", ".join(f"{sampler} {{sampler{i}:.0%}}" for i, sampler in enumerate(by_sampler) if f"sampler{i}" in of)
+    return Title(f"Work saved by batches of {{size:,}}: {told}", size=int(rows.compared_size.iloc[0]), **of)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    return draw_panels(shown(table), PANELS)
+    return draw_panels(shown(table), PANELS, title(table, reported))
 
 
-def draw_panels(rows: pd.DataFrame, panels: list[str]) -> Any:
+def draw_panels(rows: pd.DataFrame, panels: list[str], told: Title) -> Any:
     """Draw the panels of Figure 3 or 6, with 95 % intervals of the means."""
     from workbench.plots.lines import lines
 
-    saved = savings(rows).groupby("sampler").saved.median()
     return lines(
         pd.concat([work_means(rows.dropna(subset=[panel]), [panel]) for panel in panels]),
         x="batch_size",
@@ -150,8 +160,7 @@ def draw_panels(rows: pd.DataFrame, panels: list[str]) -> Any:
         spread={panel: (f"{panel}_low", f"{panel}_high") for panel in panels},
         group="sampler",
         facet="dataset",
-        title=f"Work saved by batches of {int(rows.compared_size.iloc[0]):,}: "
-        + ", ".join(f"{sampler} {saved[sampler]:.0%}" for sampler in ORDER if sampler in saved),
+        title=told.text,
     )
 
 

@@ -15,7 +15,7 @@ from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import expected_within, mean_intervals
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 CASE = ["dataset", "sampler", "policy"]
 
@@ -80,6 +80,18 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
                 }
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    lru: Any = mean_intervals(table.query("policy == 'lru'"), value="miss_rate", by=["dataset", "sampler", "kappa"])
+    panels = lru.sort_values("kappa").groupby(["dataset", "sampler"])[["kappa", "miss_rate"]]
+    first, last = panels.first(), panels.last()  # graphs may differ in the largest κ
+    return Title(
+        "LRU misses {times:.2f} times as often at κ = {most:g} as at κ = {least:g}",
+        times=(last.miss_rate / first.miss_rate).dropna(),
+        most=last.kappa,
+        least=first.kappa,
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
@@ -95,16 +107,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="policy",
         facet=["dataset", "sampler"],
         reported=reported.assign(**stands_for) if told else None,
-        title=_title(rows.query("policy == 'lru'")),
+        title=title(table, reported).text,
     )
-
-
-def _title(lru: pd.DataFrame) -> str:
-    """The least and the largest change over all panels; graphs may differ in the largest κ."""
-    rates: Any = lru.sort_values("kappa").groupby(["dataset", "sampler"])[["kappa", "miss_rate"]]
-    first, last = rates.first(), rates.last()
-    times, most = from_to((last.miss_rate / first.miss_rate).dropna(), ".2f"), from_to(last.kappa, "g")
-    return f"LRU misses {times} times as often at κ = {most} as at κ = {first.kappa.min():g}"
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

@@ -17,6 +17,7 @@ from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import expected_within, mean_intervals
+from workbench.experiment.title import Title
 from workbench.sampling.batches import EpochOrder
 
 CASE = ["dataset", "sampler"]
@@ -97,11 +98,15 @@ def _row(
     }
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    fetched: Any = _together(table).groupby([*CASE, "run"]).fetched.first()
+    return Title("Cooperation and dependence: {fetched:.1f} times fewer rows fetched", fetched=fetched)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = mean_intervals(table, value="miss_rate", by=[*CASE, "minibatching", "kappa"])
-    together = _together(table)
     return lines(
         rows.assign(low=rows.low.clip(lower=0)),
         x="kappa",
@@ -110,8 +115,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         spread={"miss_rate": ("low", "high")},
         group="minibatching",
         facet=CASE,
-        title=f"Cooperation and dependence: {together.fetched.min():.1f} to {together.fetched.max():.1f} times fewer "
-        "rows fetched",
+        title=title(table, reported).text,
     )
 
 

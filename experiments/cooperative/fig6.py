@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.cooperative.fig3 import draw_panels
+from experiments.cooperative.fig3 import draw_panels, title
 from experiments.cooperative.work_curves import CASE, concave, never_rises
 from workbench.experiment.finding import Finding
 
@@ -20,7 +20,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    return draw_panels(shown(table), PANELS)
+    return draw_panels(shown(table), PANELS, title(table, reported))
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

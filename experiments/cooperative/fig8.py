@@ -10,6 +10,7 @@ from experiments.cooperative.table3 import RUN, kappa_text, with_numbers
 from workbench.experiment.claims import once_trained
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import decided_within
+from workbench.experiment.title import Title
 
 VALUES = ["loss", "val_f1_sampled"]
 LATE = 0.5
@@ -23,16 +24,20 @@ def late_means(table: pd.DataFrame) -> pd.DataFrame:
     return late.groupby([*RUN, "kappa"], sort=False)[VALUES].mean(skipna=False).reset_index()
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    f1: Any = late_means(table).groupby(["dataset", "kappa"]).val_f1_sampled.mean().unstack("kappa").sort_index(axis=1)
+    return Title(
+        "F1 with the sampler itself: {first:.1%} at κ = {kappa:g}, {last:.1%} at κ = ∞ (second half)",
+        kappa=f1.columns[0],
+        first=f1.iloc[:, 0],
+        last=f1.iloc[:, -1],
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     rows = with_numbers(table).sort_values(["kappa", "step"], kind="stable")
     named = rows.assign(kappa="κ = " + rows.kappa.map(kappa_text))
-    return draw_curves(mean_curves(named, VALUES, ["dataset", "kappa"]), VALUES, "kappa", _title(late_means(table)))
-
-
-def _title(means: pd.DataFrame) -> str:
-    ends: Any = means.groupby("kappa").val_f1_sampled.mean()
-    over = "second half" if means.dataset.nunique() == 1 else "second half, mean over data sets"
-    return f"F1 with the sampler itself: {ends.iloc[0]:.1%} at κ = 1, {ends.iloc[-1]:.1%} at κ = ∞ ({over})"
+    return draw_curves(mean_curves(named, VALUES, ["dataset", "kappa"]), VALUES, "kappa", title(table, reported).text)
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

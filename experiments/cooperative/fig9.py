@@ -20,6 +20,7 @@ from experiments.cooperative.samplers import build_sampler
 from workbench.experiment.claims import once_trained
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import decided_within, mean_intervals
+from workbench.experiment.title import Title
 
 RUN = ["dataset", "seed"]
 VALUES = ["loss", "val_f1"]
@@ -70,12 +71,15 @@ def differences(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(apart).reset_index()
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    gaps: Any = 100 * differences(table).groupby(["dataset", "num_parts"]).val_f1.mean().abs()
+    return Title("Independent batches end at most {gaps.most:.2f} points of F1 from one batch", gaps=gaps)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     rows = over_samplers(table).sort_values(["num_parts", "step"], kind="stable")
     named = rows.assign(parts=rows.num_parts.map(_name))
-    worst = differences(table).groupby(["dataset", "num_parts"]).val_f1.mean().abs().max()
-    title = f"Independent batches end at most {100 * worst:.2f} points of F1 from one batch"
-    return draw_curves(mean_curves(named, VALUES, ["dataset", "parts"]), VALUES, "parts", title)
+    return draw_curves(mean_curves(named, VALUES, ["dataset", "parts"]), VALUES, "parts", title(table, reported).text)
 
 
 def _name(num_parts: int) -> str:

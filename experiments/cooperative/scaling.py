@@ -20,6 +20,7 @@ from experiments.cooperative.step_costs import (
 from workbench.cooperative.cost_model import PeCounts
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 CASE = ["dataset", "model", "ownership"]
 SYSTEM = SYSTEMS["4 A100"]
@@ -100,14 +101,20 @@ def measured(reported: pd.DataFrame) -> pd.DataFrame:
     return found.assign(measured=found.forward_backward_ms / found.alone_ms)
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = shown(table).query("num_pes == num_pes.max() and ownership == 'random'")
+    times = rows.set_index(["dataset", "model", "num_pes"]).modelled_time_of_1_PE
+    of = {model: times.xs(model, level="model", drop_level=False) for model in NAMES if model in set(rows.model)}
+    told = ", ".join(f"{{{model}:.2f}} ({NAMES[model]})" for model in of)
+    return Title(f"Modelled: {{most}} PEs take {told} of the time of one", most=rows.num_pes.max(), **of)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     panels = ["modelled_time_of_1_PE", "modelled_time_without_products"]
     paper = measured(reported)
     rows = shown(table)
-    four = rows.query("num_pes == num_pes.max() and ownership == 'random'").set_index("model").modelled_time_of_1_PE
-    told = ", ".join(f"{four[model].mean():.2f} ({name})" for model, name in NAMES.items() if model in four)
     return lines(
         rows,
         x="num_pes",
@@ -115,7 +122,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="ownership",
         facet=["dataset", "model"],
         reported=paper.assign(**dict.fromkeys(panels, paper.measured)),
-        title=f"Modelled: 4 PEs take {told} of the time of 1",
+        title=title(table, reported).text,
     )
 
 

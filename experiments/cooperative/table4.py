@@ -27,6 +27,7 @@ from experiments.cooperative.step_costs import (
 from workbench.cooperative.cost_model import PeCounts
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 CASE = ["system", "dataset", "sampler"]
 SHORT = {"independent": "indep", "cooperative": "coop"}
@@ -142,15 +143,19 @@ def shown(table: pd.DataFrame, *, here: bool = False) -> pd.DataFrame:
     return named.assign(**{f"{stage}_ms": 1e3 * named[f"{stage}_seconds"].astype(float) for stage in STAGES})
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    gain: Any = speedups(table).set_index([*CASE, "num_pes"]).speedup_with_arithmetic
+    return Title("Modelled: cooperative steps are {gain:.2f} times as fast", gain=gain)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import stage_bars
 
     rows = shown(table).sort_values(["dataset", "num_pes", "sampler"], ascending=[False, True, True], kind="stable")
-    gain = speedups(table).speedup_with_arithmetic
     return stage_bars(
         [_bar(row) for row in rows.to_dict("records")],
         axis="modelled time",
-        title=f"Modelled: cooperative steps are {gain.min():.2f} to {gain.max():.2f} times as fast",
+        title=title(table, reported).text,
         subtitle=f"γ, α, β in GB/s and float32 peak in TFLOP/s: {_inputs(rows)}",
     )
 

@@ -9,6 +9,7 @@ from experiments.cooperative.table4 import CASE, shown, speedups
 from workbench.experiment import claims
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 KEYS = ["dataset", "sampler", "num_pes"]
 MODELS = {
@@ -45,12 +46,18 @@ def _by_stage(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    here: Any = modelled(table).set_index(KEYS).speedup_by_stage
+    return Title(
+        "Modelled speedups by stage of {here:.2f}; {paper:.2f} in the paper", here=here, paper=reported.speedup
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     names = {"speedup": "modelled_speedup", "speedup_by_stage": "modelled_speedup_by_stage"}
     rows = modelled(table).rename(columns=names)
-    by_stage = rows.modelled_speedup_by_stage
     return lines(
         rows,
         x="num_pes",
@@ -59,8 +66,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="sampler",
         facet="dataset",
         reported=reported.assign(**dict.fromkeys(names.values(), reported.speedup)),
-        title=f"Modelled speedups by stage of {by_stage.min():.2f} to {by_stage.max():.2f}; "
-        f"{reported.speedup.min():.2f} to {reported.speedup.max():.2f} in the paper",
+        title=title(table, reported).text,
     )
 
 

@@ -13,7 +13,7 @@ from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import expected_within, mean_intervals
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 CASE = ["dataset", "sampler", "num_ranks"]
 COLUMNS = ["owned_3", "halo_3", "needed_3", "edges_3", "owned_2", "halo_2", "needed_2", "edges_2", "owned_1"]
@@ -65,6 +65,13 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
             }
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    most = max(table.num_ranks)
+    gains: Any = _gains(table.query("num_ranks == @most and ownership == 'random'"))
+    named = gains.set_index([name for name in [*CASE, "run"] if name in gains]).gain
+    return Title("{gains:.1f} times fewer input nodes at P = {most}", gains=named, most=most)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
@@ -73,8 +80,6 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     rows = parts[0]
     for part in parts[1:]:
         rows = rows.merge(part, on=[*CASE, "case"])
-    most = max(table.num_ranks)
-    gains = _gains(table.query("num_ranks == @most and ownership == 'random'")).gain
     return lines(
         rows,
         x="num_ranks",
@@ -83,7 +88,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         spread={m: (f"{m}_low", f"{m}_high") for m in measures},
         group="case",
         facet=["dataset", "sampler"],
-        title=f"{from_to(gains, '.1f')} times fewer input nodes at P = {most}",
+        title=title(table, reported).text,
     )
 
 

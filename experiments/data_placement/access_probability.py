@@ -13,6 +13,7 @@ import workbench as wb
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 NAMES = {"mass": "expected mass (paper)", "hops": "inclusion, by hops", "inclusion": "inclusion"}
 SKETCHED = "sketched, 8 draws"
@@ -77,6 +78,12 @@ def hit_rate(p: Tensor, read: Tensor, rows: int) -> float:
     return float(read[best].sum() / read.sum())
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    below: Any = table[table.estimate == SKETCHED].set_index(CASE).points_below.clip(lower=0)
+    text = "Sketched probability: a buffer hits at most {below.most:.1f} points less than by counts"
+    return Title(text, below=below)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     """Points of hit rate below the reference's buffer, and rank correlation, by data set."""
     import plotly.graph_objects as go
@@ -102,10 +109,9 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     figure.update_xaxes(tickangle=-30, type="category")
     figure.update_annotations(font_size=13)
     merge_legend(figure)
-    worst = max(0, rows[rows.estimate == SKETCHED].points_below.max())
     return titled(
         figure,
-        f"Sketched probability: a buffer hits at most {worst:.1f} points less than by counts",
+        title(table, reported).text,
         subtitle="data set and batch size",
         height=460,
     )

@@ -12,6 +12,7 @@ from experiments.data_placement.all_placements import cheapest, random_case
 from workbench.experiment import claims
 from workbench.experiment.config import PointConfig
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 METHODS = ("search", "algorithm-1", "algorithm-1-printed", "hottest", "random")
 QUANTILES = tuple(percent / 100 for percent in range(0, 101, 5))
@@ -54,6 +55,12 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
             yield {"method": name, **summary, "quantile": quantile, "excess": float(value)}
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    worst: Any = _at(table, 1.0).query("method == 'search'").set_index(BY).excess
+    text = "Against all placements of at most 12 rows: the search is at most {worst.most:.1%} above the optimum"
+    return Title(text, worst=worst)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     """Cost over the optimum by share of the cases, a line per method."""
     from workbench.plots.lines import lines
@@ -63,7 +70,6 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         share_of_cases=table["quantile"],
         **{"cost ÷ optimum": 1 + table.excess},
     )
-    worst = _at(table, 1.0).query("method == 'search'").excess.max()
     return lines(
         shown,
         x="share_of_cases",
@@ -71,7 +77,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         log_y=True,
         group="method",
         facet="case",
-        title=f"Against all placements of at most 12 rows: the search is at most {worst:.1%} above the optimum",
+        title=title(table, reported).text,
     )
 
 

@@ -17,7 +17,7 @@ from experiments.data_placement.local_samplers import (
 from experiments.data_placement.movement import TOPOLOGIES, MovementConfig, TopologyName, moved_columns, told_speeds
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 from workbench.nn.model import LayerSize, model_work
 
 CASE = ["dataset", "topology", "method", "row_bytes"]
@@ -86,12 +86,18 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = shown(table)
+    ends = rows[rows.epoch == rows.epoch.max()].set_index(CASE)
+    text = "Modelled: f ends at {factor:g}; an epoch then loads in {loading:.0%} of the first one's time"
+    return Title(text, factor=ends.factor, loading=ends.loading)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = shown(table)
     rows["sampler"] = rows.method + ", " + rows.row_bytes.map("{:,} B per row".format)
-    ends: Any = rows[rows.epoch == rows.epoch.max()]
     names = {"factor": "f", "ratio": "loading ÷ execution since the start", "loading": "loading ÷ first epoch"}
     figure = lines(
         rows.rename(columns=names),
@@ -99,9 +105,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y=list(names.values()),
         group="sampler",
         facet=["dataset", "topology"],
-        title=f"Modelled: f ends at {from_to(ends.factor, 'g')}; an epoch then loads in "
-        f"{from_to(ends.loading, '.0%')} of the first one's time<br>"
-        f"<sup>rows counted, times {told_speeds(table)}</sup>",
+        title=f"{title(table, reported).text}<br><sup>rows counted, times {told_speeds(table)}</sup>",
     )
     return figure
 

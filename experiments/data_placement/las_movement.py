@@ -28,7 +28,7 @@ from experiments.data_placement.movement import (
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 CASE = ["dataset", "topology", "hops"]
 REFERENCES: tuple[SamplerName, ...] = ("NS", "LABOR-0", "LADIES")
@@ -119,12 +119,18 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(speedup=rows.base_seconds / rows.loading_seconds)
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = shown(table)
+    share = _fallen(rows[rows.method == "LAS"])
+    most = rows[rows.method.isin(LOCAL)].factor.max()
+    return Title("Unbiased sampling at f = {most:g} reads {share:.0%} of the rows of the host", most=most, share=share)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = shown(table)
     local: Any = rows[rows.method.isin(LOCAL)]
-    share = _fallen(local[local.method == "LAS"])
     return lines(
         local,
         x="factor",
@@ -132,8 +138,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y=["host_rows", "peer_rows", "speedup"],
         group="method",
         facet=CASE,
-        title=f"Unbiased sampling at f = {local.factor.max():g} reads {from_to(share, '.0%')} of the "
-        f"rows of the host<br><sup>speedup of loading over random buffers without peers: {told_speeds(table)}</sup>",
+        title=f"{title(table, reported).text}<br>"
+        f"<sup>speedup of loading over random buffers without peers: {told_speeds(table)}</sup>",
     )
 
 

@@ -24,7 +24,7 @@ from experiments.data_placement.local_samplers import (
 from experiments.data_placement.movement import TOPOLOGIES, MovementConfig, TopologyName
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import decided_within, mean_intervals
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 RUN = ["dataset", "topology", "seed"]
 LATE = 0.25
@@ -84,14 +84,17 @@ def differences(found: pd.DataFrame, value: str) -> Any:
     return paired_differences(found, value=value, by=RUN, along="method", base="NS")
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    apart = differences(best_f1(table, [*RUN, "method"]), "val_f1")
+    las: Any = 100 * apart[apart.method == "LAS"].groupby(["dataset", "topology"]).difference.mean()
+    return Title("Unbiased LAS (f = {most:g}): F1 {las:+.2f} points from NS", most=table.factor.max(), las=las)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     values = ["loss", "val_f1"]
     curves = mean_curves(table, values, ["dataset", "topology", "method"])
     curves = curves.assign(dataset=curves.dataset + " · " + curves.topology)
-    apart = differences(best_f1(table, [*RUN, "method"]), "val_f1")
-    las: Any = apart[apart.method == "LAS"].groupby(["dataset", "topology"]).difference.mean()
-    title = f"Unbiased LAS (f = {table.factor.max():g}): F1 {from_to(100 * las, '+.2f')} points from NS"
-    return draw_curves(curves, values, "method", title)
+    return draw_curves(curves, values, "method", title(table, reported).text)
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

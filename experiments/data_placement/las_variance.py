@@ -9,7 +9,13 @@ from experiments.data_placement.local_samplers import LOCAL
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import mean_intervals
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
+
+
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = shown(table)
+    las = rows[(rows.method == "LAS") & (rows.factor == rows.factor.max())].set_index(CASE).variance_ratio
+    return Title("Unbiased sampling costs variance: {las:.1f} times that of NS at the largest f", las=las)
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
@@ -19,7 +25,6 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     local = rows[rows.method.isin(LOCAL)].rename(
         columns={"variance_ratio": "variance ÷ NS", "bias_ratio": "squared bias ÷ variance of NS"}
     )
-    las: Any = rows[(rows.method == "LAS") & (rows.factor == rows.factor.max())].variance_ratio
     return lines(
         local,
         x="factor",
@@ -27,7 +32,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y=["variance ÷ NS", "squared bias ÷ variance of NS"],
         group="method",
         facet=CASE,
-        title=f"Unbiased sampling costs variance: {from_to(las, '.1f')} times that of NS at the largest f",
+        title=title(table, reported).text,
     )
 
 

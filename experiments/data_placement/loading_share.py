@@ -18,6 +18,7 @@ from experiments.data_placement.movement import (
 )
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 from workbench.nn.model import LayerSize, model_work
 
 METHODS = (f"METIS{OWN}", f"PaGraph{OWN}", "algorithm-1")
@@ -53,17 +54,22 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
             yield {"method": method, "reads": reads, **columns, "compute_seconds": compute, "loading_share": share}
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = table[(table.method != "algorithm-1") & (table.reads == ALONE)].set_index([*CASE, "method"])
+    text = "Modelled: loading is {share:.0%} of an epoch, if no device reads a peer"
+    return Title(text, share=rows.loading_share)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from experiments.data_placement.method_dots import method_dots
 
     rows = table.assign(case=table.dataset.str.removeprefix("synthetic-") + " · " + table.topology)
-    before: Any = rows[(rows.method != "algorithm-1") & (rows.reads == ALONE)].loading_share
     return method_dots(
         rows,
         x="reads",
         y={"loading_share": "loading ÷ (loading + compute)"},
         panel="case",
-        title=f"Modelled: loading is {before.min():.0%} to {before.max():.0%} of an epoch, if no device reads a peer",
+        title=title(table, reported).text,
         subtitle=f"rows counted, times {told_speeds(table)}; compute at peak {table.flops.iloc[0] / 1e12:.3g} TFLOP/s",
         line=0.5,
     )

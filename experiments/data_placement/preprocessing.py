@@ -8,7 +8,7 @@ from experiments.performance import placement
 from experiments.performance.placement import ALGORITHM_1, PARTITIONERS, UNIFORM
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 OURS = "placement with probabilities"
 
@@ -32,20 +32,24 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    wide: Any = shown(table).pivot_table("seconds", "dataset", "placement")
+    gain = wide[[*PARTITIONERS]].min(axis=1) / wide[OURS]
+    return Title("Partitioning takes {gain:.1f} times as long as probabilities and Algorithm 1", gain=gain)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     """CPU seconds over the number of edges, a line per method."""
     from workbench.plots.lines import lines
 
     rows = shown(table)
-    wide: Any = rows.pivot_table("seconds", "dataset", "placement")
-    gain = wide[[*PARTITIONERS]].min(axis=1) / wide[OURS]
     return lines(
         rows.rename(columns={"seconds": "cpu_seconds"}),
         x="edges",
         y="cpu_seconds",
         group="placement",
         log_y=True,
-        title=f"Partitioning takes {from_to(gain, '.1f')} times as long as probabilities and Algorithm 1",
+        title=title(table, reported).text,
     )
 
 

@@ -18,7 +18,7 @@ from experiments.data_placement.movement import (
 )
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 CASE = ["dataset", "topology"]
 OURS = ("algorithm-1", "search")
@@ -60,18 +60,25 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    gain: Any = shown(table).query("method == 'algorithm-1'").set_index(CASE)
+    return Title(
+        "Modelled: Algorithm 1 loads {alone:.1f} times as fast as random buffers, {peers:.1f} with peers",
+        alone=gain.of_alone,
+        peers=gain.speedup,
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from experiments.data_placement.method_dots import method_dots
 
     rows = shown(table)
-    gain: Any = rows[rows.method == "algorithm-1"]
-    alone, peers = (from_to(gain[name], ".1f") for name in ("of_alone", "speedup"))
     return method_dots(
         rows,
         x="topology",
         y={"of_alone": "over random without peers", "speedup": "over random with peers"},
         panel="dataset",
-        title=f"Modelled: Algorithm 1 loads {alone} times as fast as random buffers, {peers} with peers",
+        title=title(table, reported).text,
         subtitle=f"speedup of loading; rows counted, times {told_speeds(table)}",
         line=1.0,
     )

@@ -11,6 +11,7 @@ import workbench as wb
 from workbench.experiment import claims
 from workbench.experiment.config import PointConfig
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 P = (0.0, 5.0, 4.0, 3.0, 2.0, 1.0)
 """The slides order the nodes 1, 2, 3, 4, 5, 0, and give no probabilities; any of this order decide alike at α = 0.3."""
@@ -48,6 +49,10 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         }
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    return Title("Giving up a duplicate for a new row, α = {alpha:g}", alpha=float(table.alpha.iloc[0]))
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.heat_maps import draw_holders
 
@@ -58,7 +63,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
             (f"{method}: the slower GPU pays {cost:.2f} per batch", place(method, alpha))
             for method, cost in costs.items()
         ],
-        title=f"Giving up a duplicate for a new row, α = {alpha:g}",
+        title=title(table, reported).text,
         subtitle="two GPUs with two rows each; row 1 is read most often, row 0 least; dark: held",
     )
 

@@ -12,7 +12,7 @@ from workbench.core.randomness import permutation
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 CASE = ["dataset", "group_partitions", "num_logical"]
 _MOST = {7: 0.40, 8: 0.35}
@@ -48,18 +48,22 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         }
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    share: Any = of_comet(table).set_index(CASE).share
+    return Title("A balanced order has {share:.2f} of COMET's edge permutation bias over partitions", share=share)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = table.assign(p=[f"p = {size} l" if size > 1 else "p = l" for size in table.group_partitions])
-    share = of_comet(table).share
     figure = lines(
         rows,
         x="num_logical",
         y=["partition_bias", "hub_bias"],
         group="method",
         facet=["dataset", "p"],
-        title=f"A balanced order has {from_to(share, '.2f')} of COMET's edge permutation bias over partitions",
+        title=title(table, reported).text,
     )
     return figure.update_yaxes(range=[0, 1.04])
 

@@ -7,6 +7,7 @@ import pandas as pd
 from experiments.mariusgnn.link_prediction import CASE, last_epochs
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 BY = ["dataset", "model"]
 
@@ -18,18 +19,22 @@ def means(table: pd.DataFrame) -> pd.DataFrame:
     return found.reset_index()
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    bias: Any = means(table).set_index([*BY, "system"]).bias
+    return Title("Orders with a bias from {bias.least:.2f} to {bias.most:.2f}, and the MRR they reach", bias=bias)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     found = means(table)
-    least, most = found.bias.min(), found.bias.max()
     return lines(
         found.rename(columns={"bias": "edge permutation bias B", "mrr": "filtered MRR"}),
         x="edge permutation bias B",
         y="filtered MRR",
         group="system",
         facet=BY,
-        title=f"Orders with a bias from {least:.2f} to {most:.2f}, and the MRR they reach",
+        title=title(table, reported).text,
     )
 
 

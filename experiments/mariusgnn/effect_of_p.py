@@ -8,6 +8,7 @@ import pandas as pd
 from experiments.mariusgnn.order_point import BALANCED, BETA, COMET, StoredOrderConfig, disk_of
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 BY = ["method", "num_logical"]
 _FEW = 64
@@ -23,12 +24,23 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         yield config.epoch_row(epoch)
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    comet: Any = table[table.method == COMET].sort_values("num_partitions").groupby(["num_logical", "num_partitions"])
+    medians = comet[["partition_bias", "modelled_io_seconds"]].median().groupby("num_logical")
+    first, last = medians.first(), medians.last()
+    return Title(
+        "From {least} to {most} partitions COMET's bias grows {bias:.2f} times, its modelled I/O {time:.1f} times",
+        least=table.num_partitions.min(),
+        most=table.num_partitions.max(),
+        bias=last.partition_bias / first.partition_bias,
+        time=last.modelled_io_seconds / first.modelled_io_seconds,
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
     from workbench.plots.style import titled
 
-    comet: Any = table[table.method == COMET].groupby("num_partitions")
-    bias, seconds = comet.partition_bias.median(), comet.modelled_io_seconds.median()
     figure: Any = lines(
         table.assign(l=[f"l = {groups}" for groups in table.num_logical]),
         x="num_partitions",
@@ -37,11 +49,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="method",
         facet="l",
     )
-    title = (
-        f"From {bias.index[0]} to {bias.index[-1]} partitions: COMET's bias {bias.iloc[0]:.2f} → {bias.iloc[-1]:.2f}, "
-        f"modelled I/O {seconds.iloc[0]:,.0f} s → {seconds.iloc[-1]:,.0f} s"
-    )
-    return titled(figure, title, height=figure.layout.height + 30, subtitle=disk_of(table))
+    return titled(figure, title(table, reported).text, height=figure.layout.height + 30, subtitle=disk_of(table))
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

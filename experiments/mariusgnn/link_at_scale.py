@@ -17,6 +17,7 @@ from experiments.mariusgnn.link_systems import BALANCED, COMET, MEMORY, InMemory
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 from workbench.meter.limit import AnonymousPeak, limit_data
 from workbench.outofcore.tuning import loads_of
 
@@ -186,6 +187,12 @@ def ratios(table: pd.DataFrame) -> pd.DataFrame:
     return asked.merge(pd.DataFrame(columns).reset_index(), "left").fillna({"memory": float("inf")})
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = last_epochs(table).query("system != @MEMORY").set_index([*CASE, "system"])
+    share = rows.anonymous_peak_bytes / rows.memory_bytes
+    return Title("Trained from disk in {share:.0%} of the memory that rows, state and edges take", share=share)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import StageBar, stage_bars
 
@@ -201,13 +208,14 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         )
         for row in rows.itertuples()
     ]
-    least, most, millions = f"{rows.share.min():.0%}", f"{rows.share.max():.0%}", rows.num_triples / 1e6
-    title = f"Trained from disk in {least} to {most} of the memory that rows, state and edges take"
+    millions = rows.num_triples / 1e6
     subtitle = f"stand-ins, {millions.min():.2g} to {millions.max():.2g} M triples"
     return stage_bars(
         bars,
         axis="an epoch's time",
-        title=title if limited else "Epochs on small parts of the graphs, without a limit of memory",
+        title=title(table, reported).text
+        if limited
+        else "Epochs on small parts of the graphs, without a limit of memory",
         subtitle=f"{subtitle}; below: share of that memory" if limited else subtitle,
     ).update_layout(showlegend=False)
 

@@ -12,6 +12,7 @@ from pydantic import PositiveInt
 from experiments.mariusgnn.link_systems import BALANCED, COMET, SYSTEMS, LinkConfig
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 BY_GROUPS, BY_PARTITIONS = "l, at p = {p}", "p, at l = {l}"
 CASE = ["system", "num_partitions", "num_groups"]
@@ -67,12 +68,24 @@ def series(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    found = series(table)
+    groups: Any = found[found.series.str.startswith("l") & (found.system == COMET)].sort_values("value")
+    first, last = groups.iloc[0], groups.iloc[-1]
+    return Title(
+        "From {least} to {most} groups: COMET's MRR {first:.3f} → {last:.3f}",
+        least=first.value,
+        most=last.value,
+        first=groups.head(1).set_index(CASE).mrr,
+        last=groups.tail(1).set_index(CASE).mrr,
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
     from workbench.plots.style import titled
 
     found = series(table)
-    groups: Any = found[found.series.str.startswith("l") & (found.system == COMET)].set_index("value").mrr.sort_index()
     figure: Any = lines(
         found.rename(columns={"mrr": "filtered MRR", "epoch_seconds": "seconds per epoch"}),
         x="value",
@@ -82,13 +95,10 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         facet="series",
     )
     figure.update_xaxes(title_text="l, or p; two of l groups are in the buffer", row=4)
-    title = (
-        f"From {groups.index[0]} to {groups.index[-1]} groups: COMET's MRR {groups.iloc[0]:.3f} → {groups.iloc[-1]:.3f}"
-    )
     runs = table.seed.nunique()
     trained = f"means of {runs} runs" if runs > 1 else "one run"
     subtitle = f"{table.dataset.iloc[0]}, DistMult, {trained} of {table.epochs.iloc[0]} epochs"
-    return titled(figure, title, height=figure.layout.height + 30, subtitle=subtitle)
+    return titled(figure, title(table, reported).text, height=figure.layout.height + 30, subtitle=subtitle)
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

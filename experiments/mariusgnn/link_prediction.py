@@ -15,7 +15,7 @@ from experiments.mariusgnn.link_systems import BALANCED, BETA, COMET, DGL, MEMOR
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import decided_within, expected_within, mean_intervals
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 CASE = ["dataset", "encoder"]
 NAMES = {"none": "DistMult", "sage-mean": "SAGE", "gat": "GAT, all neighbours", "gat-self": "GAT"}
@@ -91,21 +91,26 @@ def differences(table: pd.DataFrame, minuend: str, subtrahend: str) -> pd.DataFr
     return both[run].assign(difference=both.mrr - both.mrr_other)
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    apart, below = (
+        100 * sign * differences(table, COMET, other).groupby(CASE).difference.mean()
+        for other, sign in ((BETA, 1), (MEMORY, -1))
+    )
+    text = "COMET's MRR: {apart:.1f} points above BETA's, {below:.1f} below that in memory"
+    return Title(text, apart=apart, below=below)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.dots import interval_dots
 
     rows = last_epochs(table)
     found = mean_intervals(rows.assign(case=rows.model + " · " + rows.dataset), value="mrr", by=["case", "system"])
-    apart, below = (
-        100 * sign * differences(table, COMET, other).groupby(CASE).difference.mean()
-        for other, sign in ((BETA, 1), (MEMORY, -1))
-    )
     return interval_dots(
         found,
         x="case",
         y="mrr",
         group="system",
-        title=f"COMET's MRR: {from_to(apart, '.1f')} points above BETA's, {from_to(below, '.1f')} below that in memory",
+        title=title(table, reported).text,
         subtitle=f"filtered, mean and 95 % interval of {found.runs.max()} runs, after {rows.epoch.max()} epochs",
     ).update_yaxes(tickformat=".3f", title_text="filtered MRR")
 

@@ -8,6 +8,7 @@ from experiments.mariusgnn.link_prediction import CASE, NAMES, NEAR, comparison
 from experiments.mariusgnn.link_systems import BETA, COMET, DGL, MEMORY
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 
 def curves(table: pd.DataFrame) -> pd.DataFrame:
@@ -29,18 +30,24 @@ def best(table: pd.DataFrame) -> pd.DataFrame:
     return wide
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    every = best(table)
+    systems = [name for name in (MEMORY, COMET, BETA, DGL) if name in every]
+    of: Any = {f"system{place}": every[name].dropna() for place, name in enumerate(systems)}
+    told = ", ".join(f"{{system{place}:.2f}} {name}" for place, name in enumerate(systems))
+    return Title(f"Best MRR: {told}", **of)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
-    every = best(table).dropna()  # the cases that all systems have
-    told = ", ".join(f"{every[name].mean():.3f} {name}" for name in (MEMORY, COMET, BETA, DGL) if name in every)
     return lines(
         curves(table).rename(columns={"train_seconds": "seconds of training", "mrr": "filtered MRR"}),
         x="seconds of training",
         y="filtered MRR",
         group="system",
         facet=["dataset", "model"],
-        title=f"Best MRR, means of the cases that all systems have: {told}",
+        title=title(table, reported).text,
     )
 
 

@@ -19,6 +19,7 @@ from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.shared_storage import total_bytes
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 from workbench.meter.limit import AnonymousPeak, limit_data
 
 DOLLARS_PER_HOUR = {MEMORY: 12.24, DISK: 3.06, DGL: 12.24, PYG: 12.24}
@@ -130,6 +131,11 @@ def panels(table: pd.DataFrame) -> pd.Series:
     return table.dataset.str.removeprefix("synthetic-") + ", " + share
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    longer: Any = _ratios(by_system(table)).set_index(CASE).longer
+    return Title("From disk an epoch takes {longer:.2f} times as long as in memory", longer=longer)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import StageBar, stage_bars
 
@@ -139,11 +145,10 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         StageBar(panel, row.system, f"${row.dollars:.2g}", {"epoch": row.epoch_seconds})
         for row, panel in zip(rows, panels(found), strict=True)
     ]
-    told = " to ".join(dict.fromkeys(f"{value:.2f}" for value in _ratios(found).longer.agg(["min", "max"])))
     return stage_bars(
         bars,
         axis="an epoch's time",
-        title=f"From disk an epoch takes {told} times as long as in memory",
+        title=title(table, reported).text,
         subtitle="share of the partitions in the buffer; below: dollars per epoch at the paper's prices",
     ).update_layout(showlegend=False)
 

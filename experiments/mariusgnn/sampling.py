@@ -19,6 +19,7 @@ from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 from workbench.interop import graph_to_dgl
 
 DENSE, NS, DGL = "DENSE", "NeighborSampler", "DGL"
@@ -106,11 +107,19 @@ def _sizes(batch: Any) -> tuple[int, int, int]:
     return inputs, sum(block.num_edges() for block in batch), inputs - first.num_dst_nodes()
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    deepest: Any = table[table.num_layers == table.num_layers.max()]
+    ratio = _ratios(deepest, "num_edges", NS).set_index(BY).ratio
+    return Title(
+        "{layers} layers: NeighborSampler draws {ratio:.1f} times DENSE's edges",
+        layers=table.num_layers.max(),
+        ratio=ratio,
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
-    deepest: Any = table[table.num_layers == table.num_layers.max()]
-    ratio = _ratios(deepest, "num_edges", NS).ratio
     return lines(
         table,
         x="num_layers",
@@ -118,7 +127,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="sampler",
         facet=["dataset"],
         log_y=True,
-        title=f"{table.num_layers.max()} layers: NeighborSampler draws at least {ratio.min():.1f} times DENSE's edges",
+        title=title(table, reported).text,
     )
 
 

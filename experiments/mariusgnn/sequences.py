@@ -9,6 +9,7 @@ import workbench as wb
 from experiments.mariusgnn.order_point import BETA, COMET, OrderConfig
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 from workbench.outofcore.bucket_order import num_beta_swaps
 
 
@@ -35,6 +36,11 @@ def _orders(table: pd.DataFrame) -> dict[str, wb.outofcore.BucketOrder]:
     return {row["method"]: OrderConfig(**row).order(0) for row in given.to_dict("records")}
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    size = int(table.num_partitions.iloc[0]) // int(table.num_logical.iloc[0])
+    return Title("BETA swaps one partition at a time, COMET a random group of {size}", size=size)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.heat_maps import draw_sequences
 
@@ -45,7 +51,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     groups = int(table.num_logical.iloc[0])
     return draw_sequences(
         panels,
-        title=f"BETA swaps one partition at a time, COMET a random group of {p // groups}",
+        title=title(table, reported).text,
         subtitle=f"{p} partitions, {c} in the buffer, {groups} logical groups; a row per state of the buffer",
     )
 

@@ -11,6 +11,7 @@ from experiments.mariusgnn.node_classification import CASE, panels
 from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 NEAR = 0.02
 """Accuracy below the best of training in memory that counts as reached."""
@@ -36,12 +37,18 @@ def reached(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    wide: Any = reached(table).pivot_table("seconds", CASE, "system")
+    return Title(
+        "From disk, accuracy comes within {near:.0%} of memory's in {cases} cases",
+        near=NEAR,
+        cases=wide[DISK] < float("inf"),
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
-    wide: Any = reached(table).pivot_table("seconds", CASE, "system")
-    near, cases = int((wide[DISK] < float("inf")).sum()), len(wide)
-    told = f"{near} of {cases} cases (share of the partitions in the buffer)"
     rows = curves(table).rename(columns={"train_seconds": "seconds of training"})
     return lines(
         rows.assign(panel=panels(rows)),
@@ -49,7 +56,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y="accuracy",
         group="system",
         facet=["panel"],
-        title=f"From disk, accuracy comes within {NEAR:.0%} of memory's in {told}",
+        title=title(table, reported).text,
     ).update_yaxes(rangemode="normal")
 
 

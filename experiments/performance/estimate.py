@@ -22,6 +22,7 @@ from experiments.performance.cases import Case, CasesPoint, as_row, case_graph, 
 from experiments.performance.estimate_errors import error_summary
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 from workbench.memory.estimator import estimator_for
 from workbench.memory.training_setup import TrainingSetup
 from workbench.nn.model import MODEL_KINDS
@@ -146,11 +147,15 @@ def _error(estimated: int, measured: int) -> float:
     return estimated / measured - 1
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    off: Any = table.set_index(["graph", "kind", "case_seed"]).worst_error.abs()
+    return Title("Estimated peak memory is at most {off.most:.2%} off", off=off)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.dots import error_dots
 
     batch = (table.num_parts == 1).map({True: "whole batch", False: "micro-batches"})
-    largest = table.worst_error.abs().max()
     return error_dots(
         table.assign(batch=batch, panel=""),
         x="kind",
@@ -158,7 +163,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         facet="panel",
         error="worst_error",
         within=MOST,
-        title=f"Estimated peak memory is at most {largest:.2%} off",
+        title=title(table, reported).text,
         subtitle=f"a dot for the worst micro-batch of each of {len(table)} random configurations; shaded: {MOST:.0%}",
     )
 

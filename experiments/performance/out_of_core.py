@@ -23,6 +23,7 @@ from workbench.core.dataset import Dataset
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 
 IO, COMPUTE, SERIAL, OVERLAPPED = "I/O alone", "computation alone", "one after the other", "overlapped"
 MOST = 1.15
@@ -144,17 +145,22 @@ def _medians(passes: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: None if None in found else median(found) for name, found in values.items()}
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    overlapped: Any = table[table.epoch == OVERLAPPED].set_index(CASE)
+    return Title(
+        "Overlapped, an epoch takes {longer:.2f} times the longer of I/O and computation", longer=overlapped.over_longer
+    )
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import StageBar, stage_bars
 
     rows: Any = table.itertuples()
     bars = [StageBar(_setting(row), row.graph, row.epoch, _stages(row)) for row in rows]
-    overlapped: Any = table[table.epoch == OVERLAPPED]
-    told = " to ".join(dict.fromkeys(f"{value:.2f}" for value in overlapped.over_longer.agg(["min", "max"])))
     return stage_bars(
         bars,
         axis="an epoch's time",
-        title=f"Overlapped, an epoch takes {told} times the longer of I/O and computation",
+        title=title(table, reported).text,
         subtitle="main thread, without the initial fill and the final flush",
     )
 

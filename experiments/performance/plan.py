@@ -21,6 +21,7 @@ from experiments.performance.plan_setting import MOST_PARTS, OPTIMIZERS, Setting
 from workbench.core.errors import CapacityError
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 from workbench.memory.plan import Plan
 from workbench.nn.model import MODEL_KINDS
 
@@ -128,6 +129,11 @@ def _planned(plan: Plan, split: Plan, peak: int, smallest: int) -> dict[str, Any
     }
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = table.set_index("case_seed")
+    return Title("{hit} plans hit the smallest K that fits", hit=rows.hit.map(str) == "True")
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.dots import error_dots
 
@@ -138,7 +144,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="case",
         facet="panel",
         error="excess",
-        title=f"{rows.hit.astype(bool).sum() / len(table):.0%} of {len(table)} plans hit the smallest K that fits",
+        title=title(table, reported).text,
         subtitle="planned over smallest number of micro-batches, less 1; a dot for each random configuration",
     )
     return figure.update_yaxes(title_text="excess of micro-batches")

@@ -24,6 +24,7 @@ from experiments.performance.own_models import OWN_MODELS
 from workbench.core.block import Block
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
 from workbench.memory.estimator import Estimator, estimator_for
 from workbench.memory.search import Budget
 from workbench.memory.training_setup import TrainingSetup
@@ -151,10 +152,14 @@ def _compare(
     }
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    off: Any = table.set_index(["model", "graph", "case_seed", "num_parts"]).peak_error.abs()
+    return Title("The traced estimate of the peak is at most {off.most:.2%} off", off=off)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.dots import error_dots
 
-    largest = table.peak_error.abs().max()
     return error_dots(
         table.assign(parts=table.num_parts.map("K = {}".format), panel=""),
         x="model",
@@ -162,7 +167,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         facet="panel",
         error="peak_error",
         within=MOST,
-        title=f"The traced estimate of the peak is at most {largest:.2%} off",
+        title=title(table, reported).text,
         subtitle=f"a dot for each of {len(table)} random batches in K micro-batches; shaded: {MOST:.0%}",
     )
 

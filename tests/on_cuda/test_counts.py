@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from workbench.meter.allocated import allocated_bytes
 
 import workbench as wb
 from tests.simulated_cuda import Counts, SimulatedDevice, counting
 from tests.strategies import random_graph
-from workbench.meter.allocated import allocated_bytes
 from workbench.meter.stopwatch import ThreadStopwatch
 from workbench.nn.model import MODEL_KINDS
 

@@ -149,9 +149,11 @@ def test_columns_are_aligned_left() -> None:
 
 
 def test_timed_and_documented_findings_are_marked() -> None:
-    assert status_lines([inputs()])[1].endswith("◐ held in part  faster (seconds); memory (documented)")
-    undecided = replace(memory(), findings=(Finding("open", "", False, "", decided=False),))
-    assert status_lines([undecided])[1].endswith("? undecided  open (undecided)")
+    slow, large = "A micro-batch epoch is faster for K ≥ 4", "Memory at K = 64 is below a twelfth of the batch's"
+    told = f"{slow} (seconds); {large} (documented)"
+    assert status_lines([inputs()])[1].endswith(f"◐ held in part  {told}"), "the statements' words, not their names"
+    undecided = replace(memory(), findings=(Finding("open", "it may fall", False, "", decided=False),))
+    assert status_lines([undecided])[1].endswith("? undecided  it may fall (undecided)")
 
 
 def test_no_line_or_row_is_shortened() -> None:

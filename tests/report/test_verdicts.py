@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from workbench.experiment.experiment import Experiment
@@ -36,30 +37,49 @@ def figure(toys: Path) -> Experiment:
 
 def row(figure: Experiment, *findings: Finding) -> list[str]:
     smoke = {figure.name: findings} if findings else {}
-    return [cell.strip() for cell in figure_rows(verdicts([figure], smoke)).splitlines()[-1].split(" | ")]
+    return [
+        cell.strip() for cell in figure_rows(verdicts([figure], smoke), "figures/toys.md").splitlines()[-1].split(" | ")
+    ]
 
 
 @pytest.mark.parametrize(
     ("findings", "verdict"),
     [
         ([HELD], "✓ held"),
-        ([HELD, LOST], "◐ held in part: not `never`"),
-        ([LOST], "✗ did not hold: not `never`"),
-        ([HELD, OPEN], "◐ held in part: undecided `open`"),
-        ([LOST, OPEN], "✗ did not hold: not `never`; undecided `open`"),
+        ([HELD, LOST], "◐ held in part: 1 does not hold"),
+        ([HELD, LOST, replace(LOST, name="nor")], "◐ held in part: 2 do not hold"),
+        ([LOST], "✗ did not hold"),
+        ([HELD, OPEN], "◐ held in part: 1 undecided"),
+        ([LOST, OPEN], "✗ did not hold: 1 does not hold, 1 undecided"),
         ([OPEN], "? undecided"),
         ([], "not run"),
     ],
 )
 def test_a_row_shows_the_smoke_verdict(figure: Experiment, findings: list[Finding], verdict: str) -> None:
-    title, smoke, real, paper, link = row(figure, *findings)
-    assert title == "| [Squares](#squares)" and smoke == verdict and real == paper == "not run"
-    assert link == "[fig1](../notebooks/toys/fig1.ipynb) |"
+    title, smoke, real, apart, paper = row(figure, *findings)
+    assert title == "| [Squares](figures/toys.md#squares)" and smoke == verdict
+    assert real == "not run" and paper == "not run |" and apart == "–", "no number at size real is beside the paper's"
 
 
-def test_a_row_links_recorded_tables(figure: Experiment, store: FileStore) -> None:
+def test_details_link_recorded_tables_and_the_notebook(figure: Experiment, store: FileStore) -> None:
     file = record(figure.runs(size="smoke", store=store))
-    assert row(figure)[1] == f"✓ [held](../{file})"
+    (one,) = verdicts([figure], {})
+    assert f"held, 1 of 1 statements hold. [Rows](../../{file})." in details(one)
+    assert "[notebook](../../notebooks/toys/fig1.ipynb)" in details(one)
+
+
+def test_a_row_shows_how_far_numbers_are_from_the_papers(figure: Experiment) -> None:
+    (one,) = verdicts([figure], {})
+    section = section_of_findings(one.experiment, "real", [HELD])
+    compared = replace(section, comparison=pd.DataFrame({"s, paper": [1.0, 2.0], "s": [0.5, 40.0]}))
+    line = figure_rows([replace(one, sections=(compared,))], "toys.md").splitlines()[-1]
+    assert " | ✓ held | 0.5 to 20 | " in line
+
+
+def test_names_of_statements_are_not_shown(figure: Experiment) -> None:
+    named = replace(LOST, name="internal-name")
+    (one,) = verdicts([figure], {figure.name: [HELD, named]})
+    assert "internal-name" not in details(one) + figure_rows([one], "toys.md")
 
 
 def test_a_paper_counts_its_verdicts(figure: Experiment) -> None:
@@ -71,18 +91,21 @@ def test_a_paper_counts_its_verdicts(figure: Experiment) -> None:
 def test_details_give_evidence_and_reason(figure: Experiment) -> None:
     (one,) = verdicts([figure], {figure.name: [HELD, LOST]})
     text = details(one)
-    assert text.startswith("### Squares\n\nThe square grows with the number.")
-    assert "- **smoke**, did not hold: it never \\| does (3 of 4). *Why:* it is a toy" in text
+    assert text.startswith("## Squares\n\nThe square grows with the number.")
+    assert "- ◐ **smoke**: held in part, 1 of 2 statements hold." in text
+    folded = text[text.index("<details") :]
+    assert folded.startswith('<details markdown="1"><summary>smoke: what does not hold, and why (1)</summary>')
+    assert "- *did not hold*: it never \\| does (3 of 4). *Why:* it is a toy" in folded
     assert "it grows" not in text
     (one,) = verdicts([figure], {figure.name: [HELD, OPEN]})
-    assert "- **smoke**, undecided: it may grow (1 ± 2)." in details(one)
+    assert "- *undecided*: it may grow (1 ± 2)." in details(one)
 
 
 def test_details_compare_recorded_tables(figure: Experiment, store: FileStore) -> None:
     record(figure.runs(size="smoke", store=store))
     (one,) = verdicts([figure], {})
     assert details(one).endswith(
-        "<details><summary>smoke: paper vs here, 1 rows</summary>\n\n"
+        '<details markdown="1"><summary>smoke: paper vs here, 1 rows, here ÷ paper 0.25, the worst first</summary>\n\n'
         "| paper | here | here ÷ paper |\n|--:|--:|--:|\n| 4 | 1 | 0.250 |\n\n</details>"
     )
 
@@ -93,8 +116,8 @@ def test_what_keeps_a_claim_from_holding_is_told_apart(figure: Experiment, store
     (one,) = verdicts([figure], {})
     section = section_of_findings(one.experiment, "real", [HELD, LOST, sized, slow, unmeasured])
     shown = replace(one, sections=(section,))
-    (line,) = [line for line in figure_rows([shown]).splitlines() if "Squares" in line]
-    told = "not `never`; size differs `size`; time differs `slow`; time not measured `unknown`"
+    (line,) = [line for line in figure_rows([shown], "toys.md").splitlines() if "Squares" in line]
+    told = "1 does not hold, 1 size differs, 1 time differs, 1 time not measured"
     assert f"◐ held in part: {told}" in line
     assert paper_row([shown]).endswith("| 0 of 1 |")
 
@@ -104,7 +127,7 @@ def test_a_recorded_table_with_fewer_points_than_its_grid_is_incomplete(figure: 
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:-1]))
     (one,) = verdicts([figure], {})
-    assert f"◌ [incomplete (2 of 3)](../{file})" in figure_rows([one])
+    assert "◌ incomplete (2 of 3)" in figure_rows([one], "toys.md")
     assert "1 incomplete" in paper_row([one])
 
 

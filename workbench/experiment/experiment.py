@@ -22,6 +22,7 @@ from workbench.experiment.parallel import Executor, process_limits
 from workbench.experiment.point_dataset import at_hand, describe_dataset, stamps
 from workbench.experiment.sweep import Progress, run_sweep
 from workbench.experiment.table import table_of
+from workbench.experiment.title import Title
 from workbench.paths import project_root, shown_path
 from workbench.tracking.mlflow_fields import label
 from workbench.tracking.opening import open_store
@@ -40,8 +41,8 @@ class Experiment:
         paper: name and venue of the paper.
         spec: contents of its YAML file.
         file: its YAML file.
-        module: defines `draw`, `check` and `compare`, each of (table, reported); and `Config` and `run(config)`, unless
-            the figure is a view of another one's rows.
+        module: defines `draw`, `check` and `compare`, each of (table, reported), and `title` likewise if the figure's
+            title has numbers; and `Config` and `run(config)`, unless the figure is a view of another one's rows.
         home: the experiment whose rows it shows; None if it has its own.
         views: names of all figures that show its rows, itself included; empty for a view.
         requires: optional module that its run imports.
@@ -228,6 +229,10 @@ class Experiment:
     def draw(self, table: pd.DataFrame) -> Any:
         """Draw the figure from a table."""
         return self.module.draw(table, self.reported)
+
+    def title(self, table: pd.DataFrame) -> Title | None:
+        """The figure's title with the numbers in it, measured in every case; None if its title has no number."""
+        return self.module.title(table, self.reported) if hasattr(self.module, "title") else None
 
     def check(self, table: pd.DataFrame) -> list[Finding]:
         """Check every part of the claim against a table: its directions, the sizes that the paper states, and what it

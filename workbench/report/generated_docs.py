@@ -27,7 +27,6 @@ from workbench.report.verdicts import (
     FigureVerdicts,
     details,
     figure_rows,
-    folded,
     paper_row,
     read_smoke_findings,
     run_smoke,
@@ -44,7 +43,7 @@ _PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end of gen
 
 def documents() -> list[Path]:
     """Returns README.md and the files in docs/ that have generated parts."""
-    files = [project_root() / "README.md", *sorted((project_root() / "docs").glob("*.md"))]
+    files = [project_root() / "README.md", *sorted((project_root() / "docs").rglob("*.md"))]
     return [file for file in files if _PART.search(file.read_text(encoding="utf-8"))]
 
 
@@ -95,13 +94,20 @@ def summary() -> str:
 
 
 def figures() -> str:
-    """All figures: per paper, a table of verdicts, then the details of every figure behind a fold."""
-    parts = []
-    for figures in _papers().values():
-        reasons = "\n\n".join(map(details, figures))
-        about = f"{figures[0].experiment.paper}: reasons, and paper vs here with the worst deviations first"
-        parts += [f"## {figures[0].experiment.paper}", figure_rows(figures), folded(about, reasons)]
-    return "\n\n".join(parts)
+    """All figures: per paper, a table of verdicts that links to the paper's page."""
+    return "\n\n".join(
+        f"## {figures[0].experiment.paper}\n\n{figure_rows(figures, f'figures/{paper}.md')}"
+        for paper, figures in _papers().items()
+    )
+
+
+def figures_of(paper: str) -> str:
+    """The details of a paper's figures.
+
+    Args:
+        paper: name of the paper's folder.
+    """
+    return "\n\n".join(map(details, _papers()[paper]))
 
 
 def benchmarks() -> str:
@@ -126,12 +132,17 @@ def _overall(experiment: Experiment, kept: Recorded) -> pd.DataFrame:
     return compared[compared["cases"].cumsum() <= len(kept.table)]
 
 
+_OF_PAPER = "figures-of-"
 _PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (summary, figures, benchmarks, speed)}
 
 
 def _part(name: str) -> str:
+    paper = name.removeprefix(_OF_PAPER)
+    if name.startswith(_OF_PAPER) and paper in _papers():
+        return figures_of(paper)
     if name not in _PARTS:
-        raise ValueError(f"unknown generated part {name!r}; use one of {', '.join(_PARTS)}")
+        known = [*_PARTS, *(f"{_OF_PAPER}{paper}" for paper in _papers())]
+        raise ValueError(f"unknown generated part {name!r}; use one of {', '.join(known)}")
     return _PARTS[name]()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import files
-from workbench.experiment.distance import with_ratios
+from workbench.experiment.distance import ratio_words, with_ratios
 from workbench.experiment.figure_spec import SIZES
 from workbench.experiment.finding import Finding
 from workbench.report.sections import SYMBOLS, Section, by_figure
@@ -52,6 +52,7 @@ class _Shown:
     caption: str
     least_width: int
     columns: tuple[Column, ...]
+    apart: str  # range of the ratios of here to the paper; "" without any
     latex: str = ""
     sketch: str = ""  # SVG
 
@@ -126,15 +127,16 @@ def write(
 def _shown(section: Section, anchor: str) -> _Shown:
     from markupsafe import Markup
 
-    numbers = () if section.comparison is None else tuple(columns(with_ratios(section.comparison)))
+    compared = None if section.comparison is None else with_ratios(section.comparison)
+    numbers, apart = () if compared is None else tuple(columns(compared)), ratio_words(compared)
     latex = Markup(latex_table(section.comparison)) if section.comparison is not None and numbers else ""
     if section.figure is None:
-        return _Shown(section, anchor, "", "", 0, numbers)
+        return _Shown(section, anchor, "", "", 0, numbers, apart)
     figure = Markup(embed(section.figure, f"{anchor}-figure"))
     from workbench.report.thumbnail import thumbnail  # imports plotly
 
     text, sketch = caption(section.figure), Markup(thumbnail(section.figure, f"Sketch of {section.title}"))
-    return _Shown(section, anchor, figure, text, least_width(section.figure), numbers, latex, sketch)
+    return _Shown(section, anchor, figure, text, least_width(section.figure), numbers, apart, latex, sketch)
 
 
 def _sketch(group: Sequence[_Shown]) -> str:

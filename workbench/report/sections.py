@@ -319,7 +319,7 @@ _UNCHANGED = "its code is unchanged"  # the beginning of what `Recorded.provenan
 
 
 def status_lines(sections: Iterable[Section]) -> list[str]:
-    """Lists the status of every figure and size, with the findings that did not hold and the number of problems.
+    """Lists the status of every figure and size, with the statements that did not hold and the number of problems.
 
     Args:
         sections: in any order; sections of one figure are grouped.
@@ -354,7 +354,7 @@ def _details(section: Section) -> list[str]:
         open_as = "undecided" if finding.trained else NOT_TRAINED
         notes = ["seconds"] * finding.timed + [open_as] * (not finding.decided)
         notes += ["documented"] * (finding.name in section.deviations)
-        lines.append(finding.name + (f" ({', '.join(notes)})" if notes else ""))
+        lines.append(finding.statement.rstrip(".") + (f" ({', '.join(notes)})" if notes else ""))
     if section.problems:
         lines.append(f"{len(section.problems)} problem{'s' * (len(section.problems) > 1)}")
     return lines

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from workbench.experiment.distance import with_ratios
+from workbench.experiment.distance import RATIO, ratio_words, with_ratios
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.figure_spec import SIZES
 from workbench.experiment.finding import Finding, judged
@@ -65,14 +65,16 @@ def verdicts(experiments: Iterable[Experiment], smoke: Mapping[str, Sequence[Fin
     return [FigureVerdicts(one, _sections(one, smoke.get(one.name))) for one in experiments]
 
 
-def figure_rows(figures: Iterable[FigureVerdicts]) -> str:
-    """Formats one row per figure: its title, linked to its details below, the verdict at every size, and the notebook.
+def figure_rows(figures: Iterable[FigureVerdicts], page: str) -> str:
+    """Formats one row per figure: its title, linked to its details, the verdict at every size, and how far the numbers
+    at size real are from the paper's.
 
     Args:
         figures: of one paper, in order.
+        page: the document with their details, as the links name it.
     """
-    head = "| figure | smoke | real | paper | notebook |\n|---|---|---|---|---|"
-    return "\n".join([head, *map(_figure_row, figures)])
+    head = f"| figure | smoke | real | {RATIO} (real) | paper |\n|---|---|---|---|---|"
+    return "\n".join([head, *(_figure_row(figure, page) for figure in figures)])
 
 
 def paper_row(figures: Sequence[FigureVerdicts]) -> str:
@@ -89,13 +91,16 @@ def paper_row(figures: Sequence[FigureVerdicts]) -> str:
 
 
 def details(figure: FigureVerdicts) -> str:
-    """Formats a figure's claim, the findings that did not hold or are undecided with reasons, and short comparisons.
+    """Formats a figure's claim and its verdict at every size; behind folds the statements that do not hold, with the
+    evidence and reasons, and the numbers beside the paper's, the worst deviations first.
 
     Args:
         figure: its verdicts.
     """
-    spec = figure.experiment.spec
-    parts = [f"### {spec.title}", f"{escaped(spec.claim)} *({escaped(spec.source)})*"]
+    spec, name = figure.experiment.spec, figure.experiment.name
+    notebook = f"[notebook](../../notebooks/{name}.ipynb)"
+    parts = [f"## {spec.title}", f"{escaped(spec.claim)} *({escaped(spec.source)}; {notebook})*"]
+    parts += ["\n".join(_verdict_line(section) for section in figure.sections)] if figure.sections else []
     parts += [part for section in figure.sections for part in _section_details(section)]
     return "\n\n".join(parts)
 
@@ -114,34 +119,46 @@ def _recorded_section(experiment: Experiment, kept: Recorded) -> Section:
     )
 
 
-def _figure_row(figure: FigureVerdicts) -> str:
-    name = figure.experiment.name
-    cells = ["; ".join(map(_verdict, figure.of(size))) or NOT_RUN for size in SIZES]
-    title = f"[{escaped(figure.experiment.spec.title)}](#{_anchor(figure.experiment.spec.title)})"
-    return f"| {title} | " + " | ".join(cells) + f" | [{name.partition('/')[2]}](../notebooks/{name}.ipynb) |"
+def _figure_row(figure: FigureVerdicts, page: str) -> str:
+    title = f"[{escaped(figure.experiment.spec.title)}]({page}#{_anchor(figure.experiment.spec.title)})"
+    smoke, real, paper = ("; ".join(map(_verdict, figure.of(size))) or NOT_RUN for size in SIZES)
+    ranges = [text for section in figure.of("real") if (text := ratio_words(_compared(section)))]
+    return f"| {title} | {smoke} | {real} | {'; '.join(ranges) or '–'} | {paper} |"
 
 
 def _verdict(section: Section) -> str:
-    status, table = section.status, section.provenance.get("table")
+    """A symbol, the status, and how many statements keep the claim from holding."""
+    notes = ", ".join(_notes(section))
+    return f"{section.symbol} {_status(section)}" + (f": {notes}" if notes else "")
+
+
+def _verdict_line(section: Section) -> str:
+    device = f", {section.provenance['device']}" if section.recorded else ""
+    table = section.provenance.get("table")
+    rows = f" [Rows](../../{table})." if table else ""
+    counted = judged(section.findings, section.size)
+    held = f", {sum(finding.held for finding in counted)} of {len(counted)} statements hold" if counted else ""
+    return f"- {section.symbol} **{section.size}**{device}: {_status(section)}{held}.{rows}"
+
+
+def _status(section: Section) -> str:
     if section.is_incomplete and section.points:
-        status = "{} ({} of {})".format(status, *section.points)
-    linked = f"[{status}](../{table})" if table else status
-    return f"{section.symbol} {linked}" + (f": {'; '.join(notes)}" if (notes := _notes(section)) else "")
+        return "{} ({} of {})".format(section.status, *section.points)
+    return section.status
+
+
+_NOTES = {"did not hold": ("does not hold", "do not hold"), "size differs": ("size differs", "sizes differ")}
+_NOTES |= {"seconds differ": ("time differs", "times differ"), "undecided": ("undecided", "undecided")}
+_NOTES |= {"seconds not measured": ("time not measured", "times not measured"), NOT_TRAINED: (NOT_TRAINED, NOT_TRAINED)}
 
 
 def _notes(section: Section) -> list[str]:
-    """Which findings keep the claim from holding, by how: the direction, the size alone, time, too few runs."""
-    by_verdict: dict[str, list[str]] = {}
-    for finding in judged((*section.not_held, *section.undecided), section.size):
-        by_verdict.setdefault(finding.verdict, []).append(f"`{finding.name}`")
-    told = {"did not hold": "not", "size differs": "size differs", "seconds differ": "time differs"}
-    told |= {"undecided": "undecided", NOT_TRAINED: NOT_TRAINED, "seconds not measured": "time not measured"}
-    alone = section.status if len(by_verdict) == 1 else None
-    return [
-        f"{text} {', '.join(names)}"
-        for verdict, text in told.items()
-        if (names := by_verdict.get(verdict)) and not (alone == text and text in (UNDECIDED, NOT_TRAINED))
-    ]
+    """How many statements keep a claim from holding, by how: the direction, the size alone, time, too few runs."""
+    found = judged((*section.not_held, *section.undecided), section.size)
+    by_verdict = Counter(finding.verdict for finding in found)
+    if len(by_verdict) == 1 and section.status in (UNDECIDED, NOT_TRAINED, TIME_DIFFERS, TIME_NOT_MEASURED, NOT_HELD):
+        return []  # the status says it
+    return [f"{by_verdict[key]} {words[by_verdict[key] > 1]}" for key, words in _NOTES.items() if by_verdict[key]]
 
 
 def _counts(figures: Iterable[FigureVerdicts], size: str) -> dict[str, int]:
@@ -150,17 +167,24 @@ def _counts(figures: Iterable[FigureVerdicts], size: str) -> dict[str, int]:
 
 
 def _section_details(section: Section) -> list[str]:
-    label = f"**{section.size}**" + (f", {section.provenance['device']}" if section.recorded else "")
-    parts = []
-    for finding in judged((*section.not_held, *section.undecided), section.size):
-        if section.size == "smoke" and finding.timed:
-            continue
-        parts.append(f"- {label}, {finding.verdict}: {told(finding, section)}")
-    lines = ["\n".join(parts)] if parts else []
-    if section.comparison is not None and len(section.comparison):
-        compared = with_ratios(section.comparison)
-        lines += [folded(f"{section.size}: paper vs here, {len(compared)} rows", markdown_table(compared))]
-    return lines
+    found = judged((*section.not_held, *section.undecided), section.size)
+    lines = [
+        f"- *{finding.verdict}*: {told(finding, section)}"
+        for finding in found
+        if not (section.size == "smoke" and finding.timed)
+    ]
+    parts = [folded(f"{section.size}: what does not hold, and why ({len(lines)})", "\n".join(lines))] if lines else []
+    compared = _compared(section)
+    if compared is not None:
+        apart = ratio_words(compared)
+        about = f"{RATIO} {apart}, the worst first" if apart else "none has a counterpart of the paper's"
+        parts += [folded(f"{section.size}: paper vs here, {len(compared)} rows, {about}", markdown_table(compared))]
+    return parts
+
+
+def _compared(section: Section) -> pd.DataFrame | None:
+    given = section.comparison
+    return with_ratios(given) if given is not None and len(given) else None
 
 
 def told(finding: Finding, section: Section) -> str:
@@ -182,7 +206,7 @@ def folded(summary: str, text: str) -> str:
         summary: the line that is shown.
         text: Markdown.
     """
-    return f"<details><summary>{escaped(summary)}</summary>\n\n{text}\n\n</details>"
+    return f'<details markdown="1"><summary>{escaped(summary)}</summary>\n\n{text}\n\n</details>'
 
 
 def _anchor(title: str) -> str:
