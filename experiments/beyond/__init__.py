@@ -1,0 +1,1 @@
+"""Beyond the papers: their ideas combined, on the same batches."""
