@@ -30,6 +30,11 @@ def shortened(text: str, limit: int = _TEXT_CHARS) -> str:
     return f"{text[:half]} … [{len(text):,} characters, of which the middle is left out] … {text[-half:]}"
 
 
+def truncated(text: str, length: int) -> str:
+    """Cut off the end of a text of more than `length` characters."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
 def text_of(error: BaseException, limit: int = _TEXT_CHARS) -> str:
     """The text of an error, `str(error)`, of at most about `limit` characters, all of which can be printed.
 

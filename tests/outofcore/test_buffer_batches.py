@@ -73,6 +73,13 @@ def test_steps_rise_through_all_epochs_and_epochs_differ(loader):
     assert all(torch.equal(a[-1].node_ids, b[-1].node_ids) for a, b in zip(again, epochs[2], strict=True))
     other.set_epoch(2)
     assert (other.next_epoch, [batch[1] for batch in other]) == (2, [batch[1] for batch in again])
+    for skip in range(len(again) + 1):
+        other.set_epoch(2, skip=skip)
+        left = list(other)
+        assert [batch[1] for batch in left] == [batch[1] for batch in again[skip:]]
+        assert all(torch.equal(a[-1].node_ids, b[-1].node_ids) for a, b in zip(left, again[skip:], strict=True))
+    with pytest.raises(ValueError, match=f"skip is {len(again) + 1}"):
+        other.set_epoch(2, skip=len(again) + 1)
 
 
 @pytest.mark.parametrize(("name", "shuffle", "drop_last"), pairwise(SAMPLERS, [True, False], [True, False]))

@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.core.edge_stream import CHUNK_EDGES
 from workbench.core.errors import INT64_MAX, DataError, check_at_least, check_choice
-from workbench.core.text_file import TextFile, shown
+from workbench.core.text_file import TextFile, columns_named, shown
 from workbench.kernels.jit import compiled, compiled_inline
 
 _DTYPES = {"int32": np.int32, "int64": np.int64}
@@ -565,8 +565,6 @@ _DESTINATIONS = frozenset(
 
 _FILLERS = frozenset(("node", "nodes", "id", "ids", "vertex", "idx", "index", "name"))
 
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-
 _INTEGER = re.compile(r'"?\s*[+-]?\d+(\.0*)?\s*"?(\s+[#%].*)?')
 
 
@@ -606,17 +604,9 @@ def separator_of(rows: list[str]) -> str:
     return best if found(best) else next((s for s in _SEPARATORS[:-1] if s in rows[0] and s in rows[-1]), WHITESPACE)
 
 
-def ends_of(names: Sequence[str]) -> tuple[int, int] | None:
+def ends_of(names: Sequence[str]) -> tuple[int, ...] | None:
     """Positions of the columns whose names are those of source and destination, if one each has such a name."""
-    plain = [_plain(name) for name in names]
-    at = [[i for i, name in enumerate(plain) if name in known] for known in (_SOURCES, _DESTINATIONS)]
-    return (at[0][0], at[1][0]) if all(len(found) == 1 for found in at) else None
-
-
-def _plain(name: str) -> str:
-    """A name without the words that say nothing: "FromNodeId" is "from"; a number is no name."""
-    words = () if _INTEGER.fullmatch(name) else map(str.lower, _WORDS.findall(name))
-    return "".join(word for word in words if word not in _FILLERS)
+    return columns_named(names, (_SOURCES, _DESTINATIONS), _FILLERS)
 
 
 def are_integers(row: Sequence[str], columns: Sequence[int]) -> bool:

@@ -8,7 +8,7 @@ import lzma
 import re
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Container, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -158,6 +158,25 @@ class TextFile:
             yield block
         if rest:
             yield rest
+
+
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+def columns_named(
+    names: Sequence[str], kinds: Sequence[Container[str]], fillers: Container[str]
+) -> tuple[int, ...] | None:
+    """Positions of the columns with a name of each kind; None unless one column each has one.
+
+    Args:
+        names: of all columns; one without a letter is a number.
+        kinds: lower-case names for each position to be found.
+        fillers: words that say nothing: "FromNodeId" is "from".
+    """
+    words = [_WORDS.findall(name) if any(map(str.isalpha, name)) else () for name in names]
+    plain = ["".join(word for word in map(str.lower, some) if word not in fillers) for some in words]
+    found = [[i for i, name in enumerate(plain) if name in kind] for kind in kinds]
+    return tuple(at[0] for at in found) if all(len(at) == 1 for at in found) else None
 
 
 def shown(line: str | bytes) -> str:

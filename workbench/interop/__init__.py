@@ -19,7 +19,6 @@ from workbench.interop.pyg import (
     blocks_from_pyg,
     blocks_to_pyg,
     graph_from_pyg,
-    graph_to_data,
     graph_to_pyg,
 )
 
@@ -43,7 +42,7 @@ CONVERSIONS = {
     "Graph.from_dgl": graph_from_dgl,
     "Graph.to_dgl": graph_to_dgl,
     "Graph.from_pyg": graph_from_pyg,
-    "Graph.to_pyg": graph_to_data,
+    "Graph.to_pyg": graph_to_pyg,
     "Graph.from_scipy": from_scipy,
     "Graph.to_scipy": to_scipy,
     "Graph.from_networkx": graph_from_networkx,

@@ -39,11 +39,11 @@ def _always(_: Any) -> bool:
     return True
 
 
-def _by_option(name: str, *values: Any, default: Any = True) -> Callable[[Any], bool]:
+def _by_option(name: str, *values: Any) -> Callable[[Any], bool]:
     """A layer is inexact if the option has one of these values, or is true if there are none."""
 
     def is_chosen(layer: Any) -> bool:
-        value = getattr(layer, name, default)
+        value = getattr(layer, name, True)
         return value in values if values else bool(value)
 
     return is_chosen

@@ -148,8 +148,8 @@ def is_disjoint(batch: Any) -> bool:
     return getattr(batch, "batch", None) is not None
 
 
-def graph_to_pyg(graph: Graph) -> dict[str, Any]:
-    """Convert a graph to the arguments of PyG's `Data` (`Data(**…)`), with edges ordered by edge id."""
+def graph_to_pyg(graph: Graph) -> Any:
+    """Convert a graph to a PyG `Data`, or without PyG to an object with the same attributes: `Graph.to_pyg`."""
     check_edge_ids(graph)
     nodes = torch.arange(graph.num_nodes, device=graph.device)
     destinations = torch.repeat_interleave(nodes, graph.in_degrees(), output_size=graph.num_edges)
@@ -160,17 +160,11 @@ def graph_to_pyg(graph: Graph) -> dict[str, Any]:
         "edge_type": in_callers_order(graph, graph.edge_type),
         "node_type": graph.node_type,
     }
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def graph_to_data(graph: Graph) -> Any:
-    """Convert a graph to a PyG `Data`, or without PyG to an object with the same attributes: `Graph.to_pyg`."""
-    fields = graph_to_pyg(graph)
     try:
         from torch_geometric.data import Data
     except ImportError:
-        return SimpleNamespace(**fields)
-    return Data(**fields)
+        Data = SimpleNamespace
+    return Data(**{name: value for name, value in fields.items() if value is not None})
 
 
 def graph_from_pyg(data: Any) -> Graph:

@@ -3,9 +3,8 @@
 import csv
 import json
 import os
-import re
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from workbench.core.errors import DataError, check_at_least, check_choice, check_seed
 from workbench.core.randomness import Purpose, permutation, stream
-from workbench.core.text_file import TextFile, shown
+from workbench.core.text_file import TextFile, columns_named, shown
 from workbench.links.knowledge_graph import KnowledgeGraph
 
 _PathLike = str | os.PathLike[str]
@@ -300,16 +299,12 @@ _HEADS = frozenset(("head", "h", "subject", "subj", "s", "source", "src", "from"
 
 _RELATIONS = frozenset(
     ("relation", "rel", "r", "predicate", "pred", "p", "property", "edge", "type", "label", "relationship", "edgetype")
+    + ("relationtype", "relationlabel", "edgelabel", "link", "linktype", "attribute", "verb")
 )
-
-
-_RELATIONS |= {"relationtype", "relationlabel", "edgelabel", "link", "linktype", "attribute", "verb"}
 
 _TAILS = frozenset(("tail", "t", "object", "obj", "o", "target", "dst", "to", "end", "right", "2", "e2", "destination"))
 
 _FILLERS = frozenset(("id", "name", "entity", "node", "uri", "iri", "index", "concept"))
-
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
 @dataclass(frozen=True)
@@ -440,16 +435,6 @@ class TripleFile:
         warnings.warn(f"{self.file.path}, line {number}: {shown(line)} {text}", stacklevel=6)
 
 
-def _roles(fields: Iterable[str]) -> tuple[int, int, int] | None:
+def _roles(fields: Sequence[str]) -> tuple[int, ...] | None:
     """Positions of head, relation and tail among the names of a header; None: these are no such names."""
-    plain = [_plain(name) for name in fields]
-    at = [[i for i, name in enumerate(plain) if name in known] for known in (_HEADS, _RELATIONS, _TAILS)]
-    if len(plain) < 3 or any(len(found) != 1 for found in at):
-        return None
-    return at[0][0], at[1][0], at[2][0]
-
-
-def _plain(name: str) -> str:
-    if name.isdecimal():
-        return ""
-    return "".join(word for word in map(str.lower, _WORDS.findall(name)) if word not in _FILLERS)
+    return columns_named(fields, (_HEADS, _RELATIONS, _TAILS), _FILLERS)

@@ -19,7 +19,7 @@ from workbench.links.negatives import Negatives
 from workbench.meter.stopwatch import Phase, timed, unmeasured
 from workbench.outofcore.bucket_order import BucketOrder, NodeOrder
 from workbench.outofcore.buffer_state import takes_any_ids
-from workbench.sampling.batches import repeat_warner
+from workbench.sampling.batches import Batches, repeat_warner
 from workbench.sampling.edge_batches import PairSampling
 from workbench.sampling.loader import prefetch
 from workbench.sampling.sampler import Sampler, check_sampler
@@ -74,14 +74,14 @@ class StateEpoch(Generic[T]):
     sampler_of: Callable[[Any], Callable[[int, slice], T]]
 
 
-class StateBatches(Generic[T]):
+class StateBatches(Batches[T]):
     """The batches of an epoch from a buffer, as `workbench.outofcore.batches` and `workbench.outofcore.edge_batches`
     return.
 
-    Each `for` loop over it is a new epoch (0, 1, 2, …), and passes its states through the buffer: whatever ends the
-    loop ends the buffer's epoch too. Steps are numbered through all epochs, so that no two batches of a run share
-    random variates; as the number of batches differs between epochs, some numbers are left out. With one state they are
-    those of `workbench.batches`. `len` is the number of batches of the next epoch.
+    As for `workbench.sampling.Batches`, each `for` loop over it is a new epoch, which passes its states through the
+    buffer: whatever ends the loop ends the buffer's epoch too. As the number of batches differs between epochs, some
+    numbers of steps are left out. With one state, steps are those of `workbench.batches`. `len` is the number of
+    batches of the next epoch.
 
     Create it once, before the loop over epochs.
 
@@ -109,11 +109,12 @@ class StateBatches(Generic[T]):
         phase: Phase = unmeasured,
         on_epoch: Callable[[int], object] | None = None,
     ) -> None:
-        check_at_least("epoch", 0 if epoch is None else epoch, 0)
         check_at_least("sample_ahead", sample_ahead, 0)
+        order: Any = self  # the states decide how an epoch is cut
+        drawn: Any = iter  # `positions` yields batches
+        super().__init__(order, drawn, epoch=epoch, on_epoch=on_epoch)
         self._buffer, self._orders, self._work, self._cut, self._ahead = buffer, orders, work, cut, sample_ahead
-        self._pinned, self._next, self._phase = epoch, 0, phase
-        self._on_epoch = on_epoch if epoch is None else None
+        self._phase = phase
         first = orders(0)
         self._num_states = first.num_states
         self._stride = cut.most_batches(sum(work(first, 0).counts), first.num_states)
@@ -121,45 +122,13 @@ class StateBatches(Generic[T]):
     def __len__(self) -> int:
         return sum(len(self._cut.slices(count)) for count in self._begin(self.next_epoch)[1].counts)
 
-    def __iter__(self) -> Iterator[T]:
-        epoch = self.next_epoch
-        if self._pinned is None:
-            self._next += 1
-        if self._on_epoch is not None:
-            self._on_epoch(epoch)
-        return self._batches(epoch)
-
-    @property
-    def next_epoch(self) -> int:
-        """Number of the epoch that the next loop runs through."""
-        return self._next if self._pinned is None else self._pinned
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next loop; later loops go on from there.
-
-        Args:
-            epoch: number of the epoch, from 0.
-
-        Raises:
-            ValueError: the number is below 0, or the object has one epoch only (`epoch=` was given).
-        """
-        check_at_least("epoch", epoch, 0)
-        if self._pinned is not None:
-            raise ValueError(
-                f"these batches are those of epoch {self._pinned} alone; omit epoch= where they are created, or call "
-                ".epoch(e) for another one"
-            )
-        self._next, self._on_epoch = epoch, None
+    def set_epoch(self, epoch: int, *, skip: int = 0) -> None:
+        """Choose the epoch of the next loop, and how many of its batches are left out without sampling them."""
+        super().set_epoch(epoch)  # whose number of batches is the most that may be left out
+        super().set_epoch(epoch, skip=skip)
 
     def epoch(self, epoch: int) -> "StateBatches[T]":
-        """Return the batches of one epoch: every loop over them sees the same ones.
-
-        Args:
-            epoch: number of the epoch, from 0.
-
-        Raises:
-            ValueError: the number is below 0.
-        """
+        """Return the batches of one epoch: every loop over them sees the same ones."""
         options: dict[str, Any] = {"epoch": epoch, "sample_ahead": self._ahead, "phase": self._phase}
         return StateBatches(self._buffer, self._orders, self._work, self._cut, **options)
 
@@ -172,7 +141,8 @@ class StateBatches(Generic[T]):
             )
         return order, self._work(order, epoch)
 
-    def _batches(self, epoch: int) -> Iterator[T]:
+    def positions(self, epoch: int, skip: int = 0) -> Iterator[T]:
+        """Yield the batches of an epoch after its first `skip`; every state passes through the buffer."""
         order, work = self._begin(epoch)
         step = epoch * self._stride
         with closing(self._buffer.epoch(order)) as states:
@@ -180,9 +150,9 @@ class StateBatches(Generic[T]):
                 with self._phase("load" if number else "fill"):
                     state = next(states)
                 slices, sample = self._cut.slices(count), work.sampler_of(state)
-                batches = (sample(step + i, chosen) for i, chosen in enumerate(slices))
+                batches = (sample(step + i, slices[i]) for i in range(skip, len(slices)))
                 yield from timed(prefetch(batches, self._ahead) if self._ahead else batches, self._phase, "sample")
-                step += len(slices)
+                step, skip = step + len(slices), max(0, skip - len(slices))
             with self._phase("flush"):
                 next(states, None)
 

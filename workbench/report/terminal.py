@@ -11,6 +11,7 @@ import pandas as pd
 from pandas.api.types import is_float_dtype, is_numeric_dtype
 
 from workbench.core.units import format_bytes
+from workbench.error_text import truncated
 
 _NARROWEST = 40  # columns; below that a table can't be read
 _LEAST_TEXT = 12  # characters that a shortened cell keeps
@@ -100,13 +101,9 @@ def _shortened(columns: Sequence[_Column], width: int) -> list[_Column]:
         if long:
             limits[max([i for i in long if i] or long, key=limits.__getitem__)] -= 1
     return [
-        column._replace(cells=[_cut(text, limits[i]) for text in column.cells]) if i in limits else column
+        column._replace(cells=[truncated(text, limits[i]) for text in column.cells]) if i in limits else column
         for i, column in enumerate(columns)
     ]
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _width(lines: Sequence[str]) -> int:

@@ -152,7 +152,7 @@ class FileStore:
 
     def _append(self, run: Run) -> None:
         """Append a line atomically, after removing an incomplete line left by a killed writer."""
-        line = json.dumps(_record(run), ensure_ascii=False).encode(errors="replace") + b"\n"
+        line = json.dumps({"schema": _SCHEMA, **asdict(run)}, ensure_ascii=False).encode(errors="replace") + b"\n"
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with lock_with_timeout(self._locks / "append"), self._file.open("a+b", buffering=0) as file:
             tail = _tail(file)
@@ -179,10 +179,6 @@ class FileStore:
         """Next to the file itself, so that all links to it share its locks."""
         real = self._file.resolve()
         return real.with_name(f"{real.name}.locks")
-
-
-def _record(run: Run) -> dict[str, Any]:
-    return {"schema": _SCHEMA, **asdict(run)}
 
 
 def _summary(figure: str, size: str, key: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from workbench.error_text import printable
+from workbench.error_text import printable, truncated
 from workbench.tracking.record import DatasetInfo, Point, Row
 
 NAME_LENGTH, VALUE_LENGTH = 250, 6000
@@ -51,11 +51,6 @@ def text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def shorten(value: str, length: int = VALUE_LENGTH) -> str:
-    """Truncate a string to at most `length` characters."""
-    return value if len(value) <= length else value[: length - 1] + "…"
-
-
 def safe_name(name: str) -> str:
     """Convert a string to a valid name of a parameter, metric or tag in MLflow.
 
@@ -69,7 +64,7 @@ def safe_name(name: str) -> str:
 
 def parameters(config: Mapping[str, Any]) -> dict[str, str]:
     """Convert a configuration to MLflow's parameters."""
-    return {safe_name(key): shorten(text(value)) for key, value in flatten(config).items()}
+    return {safe_name(key): truncated(text(value), VALUE_LENGTH) for key, value in flatten(config).items()}
 
 
 def plain_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -101,7 +96,7 @@ def run_name(point: Point) -> str:
     'fig11 real · reg · parts=8'
     """
     figure = point.sweep.split("/")[-1] + ("" if point.size == "smoke" else f" {point.size}")
-    return shorten(f"{figure}{SEPARATOR}{point.label or label(point.config)}", _RUN_NAME_LENGTH)
+    return truncated(f"{figure}{SEPARATOR}{point.label or label(point.config)}", _RUN_NAME_LENGTH)
 
 
 def label(config: Mapping[str, Any], names: Collection[str] | None = None) -> str:
@@ -191,7 +186,7 @@ def row_parameters(rows: Sequence[Row]) -> dict[str, str]:
     """
     columns = [name for name in _axes(rows)[2] if name not in ("step", "epoch")]
     values = {name: list(dict.fromkeys(row.get(name) for row in rows)) for name in columns}
-    return {safe_name(name): shorten(text(_sorted(found))) for name, found in values.items()}
+    return {safe_name(name): truncated(text(_sorted(found)), VALUE_LENGTH) for name, found in values.items()}
 
 
 def _axes(rows: Sequence[Row]) -> tuple[str | None, list[str], list[str]]:
@@ -362,7 +357,7 @@ def _about(tags: Mapping[str, str]) -> str:
 
 def _clean(tags: Mapping[str, str]) -> dict[str, str]:
     """Drop empty tags and shorten the others to MLflow's limits."""
-    return {safe_name(name): shorten(value, TAG_LENGTH) for name, value in tags.items() if value != ""}
+    return {safe_name(name): truncated(value, TAG_LENGTH) for name, value in tags.items() if value != ""}
 
 
 def quoted(value: str) -> str:

@@ -28,7 +28,7 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
 from workbench.core.errors import CorruptFileError
-from workbench.error_text import text_of
+from workbench.error_text import text_of, truncated
 from workbench.files import digest
 from workbench.paths import cache_folder
 from workbench.tracking.mlflow_fields import (
@@ -45,7 +45,6 @@ from workbench.tracking.mlflow_fields import (
     point_of,
     quoted,
     row_parameters,
-    shorten,
     summary_tags,
     tags_of,
 )
@@ -278,7 +277,7 @@ class MlflowStore:
             self._client.log_batch(run_id, params=batch)
 
     def _log_failure(self, run_id: str, error: str, artifacts: Artifacts) -> None:
-        self._client.set_tag(run_id, ERROR, shorten(error, TAG_LENGTH))
+        self._client.set_tag(run_id, ERROR, truncated(error, TAG_LENGTH))
         self._log_artifacts(run_id, artifacts)
 
     def _log_artifacts(self, run_id: str, artifacts: Artifacts) -> None:

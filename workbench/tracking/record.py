@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from workbench.core.errors import CorruptFileError
+from workbench.error_text import truncated
 
 Row = Mapping[str, Any]
 
@@ -26,6 +27,8 @@ FigureName = Annotated[str, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")]
 """paper/figure; both become names of folders, so the pattern excludes paths that leave the store's folder."""
 
 _STRICT = ConfigDict(strict=True, extra="forbid", revalidate_instances="always")
+
+_SHOWN_CHARS = 60  # of a value in a message
 
 _MAX_TIMESTAMP = 1e11  # seconds since 1970; datetime supports no later years
 
@@ -206,9 +209,4 @@ def _first(error: ValidationError) -> str:
     rule = re.sub("^(String|Input) should", "it must", rule)
     if problem["type"] in ("missing", "json_invalid", "unexpected_keyword_argument"):
         return f"{field_path}: {rule}" if field_path else rule
-    return f"{field_path or 'the line'} is {_truncated(problem['input'])}; {rule}"
-
-
-def _truncated(value: Any, length: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    return f"{field_path or 'the line'} is {truncated(repr(problem['input']), _SHOWN_CHARS)}; {rule}"
