@@ -160,3 +160,21 @@ def test_profiles_and_exactness() -> None:
     optimizer = torch.optim.Adam(model.parameters())
     with wb.Stopwatch("cuda").phase("step"):
         wb.train_step(model, BATCH, X, Y, cross_entropy, optimizer, recover=wb.Recovery())
+
+
+def test_allocated_and_reserved_bytes_beside_the_estimate() -> None:
+    """The allocator reserves segments, of at least 2 MiB; the CPU has none."""
+    mb, model = sample(FANOUTS[:2]), build("sage-mean", 2, WIDE).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    x, y = torch.zeros(3000, IN), torch.arange(3000) % CLASSES
+    profile = wb.profile_epoch(model, [[mb]], x, y, cross_entropy, optimizer)
+    estimate = wb.estimate_memory(model, mb, optimizer=optimizer).peak_bytes
+    assert profile.peak_bytes is not None and profile.reserved_bytes is not None
+    assert estimate == pytest.approx(profile.peak_bytes, rel=0.01)
+    assert profile.peak_bytes <= profile.reserved_bytes and profile.reserved_bytes % (1 << 20) == 0
+    with wb.PeakMeter("cuda") as outer, wb.PeakMeter("cuda") as inner:
+        torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+    assert inner.reserved_bytes == outer.reserved_bytes and (outer.reserved_bytes or 0) >= 64 << 20
+    with wb.PeakMeter() as meter:
+        torch.zeros(9)
+    assert meter.reserved_bytes is None

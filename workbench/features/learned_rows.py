@@ -12,6 +12,7 @@ from workbench.core.errors import check_ids, check_type, deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import InPlace, WritableStore, check_rows
+from workbench.kernels.buffers import to_device
 from workbench.kernels.csr import first_repeat
 from workbench.kernels.gather import add_rows
 from workbench.kernels.jit import compiled
@@ -118,7 +119,7 @@ class LearnedRows:
         """
         ids = check_ids("ids", ids, len(self))
         check_rows("gradients", gradients, self.values, len(ids))
-        self._pending.append((ids.to(self.device), gradients.detach().to(self.device)))
+        self._pending.append((to_device(ids, self.device), gradients.detach().to(self.device)))
 
     def zero_grad(self) -> None:
         """Discard gradients that no step has used."""

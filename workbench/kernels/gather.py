@@ -184,11 +184,15 @@ def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
 
 def add_rows_torch(out: Tensor, positions: Tensor, rows: Tensor) -> None:
     """Compute `add_rows` in plain torch: sorted sums, since atomic additions come in any order."""
+    if not len(positions):
+        return
     positions, order = torch.sort(positions, stable=True)
-    distinct, counts = torch.unique_consecutive(positions, return_counts=True)
-    if len(distinct):
-        sums = torch.segment_reduce(rows[order].to(compute_dtype(out)), "sum", lengths=counts)
-        out[distinct] = (out[distinct] + sums).to(out.dtype)
+    # As many segments as rows, the last ones empty: their number is not known without waiting for a GPU.
+    segment = torch.zeros_like(positions, dtype=torch.int64)
+    torch.cumsum(positions[1:] != positions[:-1], 0, out=segment[1:])
+    lengths = torch.zeros_like(segment).scatter_add_(0, segment, torch.ones_like(segment))
+    sums = torch.segment_reduce(rows[order].to(compute_dtype(out)), "sum", lengths=lengths, unsafe=True)
+    out.index_copy_(0, positions.long(), (out[positions] + sums[segment]).to(out.dtype))  # equal values at one place
 
 
 @compiled

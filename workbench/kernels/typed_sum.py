@@ -162,8 +162,9 @@ def inverse_relation_degrees(adjacency: Adjacency, types: Tensor, num_types: int
 def inverse_relation_degrees_torch(adjacency: Adjacency, types: Tensor, num_types: int, dtype: torch.dtype) -> Tensor:
     """Compute `inverse_relation_degrees` in plain torch, on any device."""
     group = adjacency.destinations.long() * num_types + types
-    _, inverse, counts = torch.unique(group, return_inverse=True, return_counts=True)
-    return counts.to(dtype).reciprocal_().index_select(0, inverse)
+    ordered = group.sort().values  # torch.unique would make the host wait for a GPU
+    counts = torch.searchsorted(ordered, group, right=True) - torch.searchsorted(ordered, group)
+    return counts.to(dtype).reciprocal_()
 
 
 @compiled

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +16,10 @@ from workbench.core.errors import (
     check_tensors,
     check_type,
     check_vector,
+    find_out_of_range,
 )
 from workbench.core.graph import Graph
-from workbench.core.shared_storage import TensorRecord
+from workbench.core.shared_storage import TensorRecord, move_packed
 from workbench.core.units import format_bytes, html_table
 from workbench.kernels.relabel import relabeler
 
@@ -207,6 +210,56 @@ class EdgeBatch(TensorRecord):
         order = torch.argsort(labels, stable=True)
         _, counts = torch.unique_consecutive(labels[order], return_counts=True)
         return [self.select(pairs) for pairs in order.split(counts.tolist())] if self.num_pairs else []
+
+    @cached_property
+    def chunk_layout(self) -> tuple[Tensor, Tensor | None]:
+        """Pairs laid out by chunks, with as many columns as the largest chunk has pairs; for shared negatives.
+
+        Pairs, int64 [chunks, size], where smaller chunks are filled up with pair 0; and where each pair is in them,
+        int64 [num_pairs], or None if the pairs are there one after another.
+        """
+        assert self.chunk is not None
+        every = torch.arange(self.num_pairs, device=self.device)
+        size = self.num_pairs // max(1, self.num_chunks)
+        if size * self.num_chunks == self.num_pairs and torch.equal(self.chunk, every // max(1, size)):
+            return every.view(-1, max(1, size)), None
+        counts = torch.bincount(self.chunk, minlength=self.num_chunks)
+        size, order = int(counts.max()), torch.argsort(self.chunk, stable=True)
+        chunk = self.chunk[order]
+        slots = torch.empty_like(every)
+        slots[order] = chunk * size + every - (counts.cumsum(0) - counts)[chunk]
+        at = every.new_zeros(self.num_chunks * size).index_copy_(0, slots, every)
+        return at.view(-1, size), slots
+
+    def check_positions(self) -> None:
+        """Refuse positions of ends beyond the seeds; the result is remembered.
+
+        Raises:
+            IndexError: if a position is out of range.
+        """
+        if "has_checked_positions" in self.__dict__:
+            return
+        ends = [ids.reshape(-1) for ids in (self.src, self.dst, self.neg_src, self.neg_dst) if ids is not None]
+        if find_out_of_range(torch.cat(ends), 0, len(self.seeds)) is not None:
+            self.validate()  # names it
+        self.__dict__["has_checked_positions"] = True
+
+    def to(self, device: Any, *, non_blocking: bool = False) -> "EdgeBatch":
+        """Copy the batch to a device. On the way to a GPU its positions are checked and its chunks laid out.
+
+        Raises:
+            IndexError: if a position is out of range, on the way to a GPU.
+        """
+        if self.device.type != "cpu" or torch.device(device).type != "cuda":
+            return super().to(device, non_blocking=non_blocking)
+        self.check_positions()  # here, where nothing waits for it
+        at, slots = (None, None) if self.chunk is None else self.chunk_layout
+        moved: dict[Any, Any] = move_packed({**self._tensors(), "at": at, "slots": slots}, device)
+        new = replace(self, **{name: moved[name] for name in _FIELDS})
+        new.__dict__["has_checked_positions"] = True
+        if at is not None:
+            new.__dict__["chunk_layout"] = moved["at"], moved["slots"]
+        return new
 
     def validate(self) -> "EdgeBatch":
         """Check every position and return the batch.

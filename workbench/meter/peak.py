@@ -80,6 +80,7 @@ class PeakMeter:
         self.phase_peak_bytes: dict[str, int] = {}
         self._phase: str | None = None
         self._peak = self._gross = self._freed = self._live = 0
+        self._reserved: int | None = None
         self._counter: _PeakCounter | None = None
         self._open = ExitStack()
 
@@ -107,6 +108,16 @@ class PeakMeter:
         self._update()
         return self._gross
 
+    @property
+    def reserved_bytes(self) -> int | None:
+        """Most that torch's allocator had reserved of a GPU, all in all, since the entry of the block; None on the CPU.
+
+        It takes segments of 2 MiB and more from the driver, and keeps what was freed; `torch.cuda.empty_cache()` before
+        the block gives back what is unused. Libraries and the CUDA context need memory of their own beside it.
+        """
+        self._update()
+        return self._reserved
+
     def mark(self, phase: str) -> None:
         """Start or resume a phase, which lasts until the next mark.
 
@@ -121,7 +132,7 @@ class PeakMeter:
         if self._counter is not None:
             raise RuntimeError("this PeakMeter is measuring already; use another one for the inner block")
         self._peak = self._gross = self._freed = self._live = 0
-        self._phase, self.phase_peak_bytes = None, {}
+        self._phase, self.phase_peak_bytes, self._reserved = None, {}, None
         try:
             with deferred_interrupt():
                 self._start()
@@ -153,6 +164,7 @@ class PeakMeter:
             return
         peak = self._counter.pop_peak()
         self._live, self._freed = peak.live, peak.freed
+        self._reserved = getattr(self._counter, "reserved", None)
         self._peak, self._gross = max(self._peak, peak.nbytes), max(self._gross, peak.gross)
         if self._phase is not None:
             self.phase_peak_bytes[self._phase] = max(peak.nbytes, self.phase_peak_bytes.get(self._phase, peak.nbytes))
@@ -175,11 +187,12 @@ class _CudaPeakCounter:
 
     def __init__(self, device: torch.device) -> None:
         self._device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-        self._peak = 0
+        self._peak = self.reserved = 0
 
     def start(self) -> None:
         self._share_peak()
         self._entry = torch.cuda.memory_allocated(self._device)
+        self.reserved = torch.cuda.memory_reserved(self._device)
         self._active.append(self)
 
     def pop_peak(self) -> Peak:
@@ -192,8 +205,8 @@ class _CudaPeakCounter:
         self._active.remove(self)
 
     def _share_peak(self) -> None:
-        peak = torch.cuda.max_memory_allocated(self._device)
+        peak, reserved = torch.cuda.max_memory_allocated(self._device), torch.cuda.max_memory_reserved(self._device)
         for counter in self._active:
             if counter._device == self._device:
-                counter._peak = max(counter._peak, peak)
+                counter._peak, counter.reserved = max(counter._peak, peak), max(counter.reserved, reserved)
         torch.cuda.reset_peak_memory_stats(self._device)

@@ -132,17 +132,28 @@ class Decoder(nn.Module):
         if not self.num_relations:
             return self.query(kept, None, end)
         inverse = self.inverse and end == "src"
-        ids = self._checked_relations(relation)
+        ids = self.checked_relations(relation)
         (rows,) = pair_rows(self.relations, ids + self.num_relations if inverse else ids)
         return self.query(kept, rows, "dst" if inverse else end)
 
-    def _checked_relations(self, relation: Tensor | None) -> Tensor:
+    def checked_relations(self, relation: Tensor | None, *, waits: bool = False) -> Tensor:
+        """Return relations as int64.
+
+        Args:
+            relation: integer [...].
+            waits: check the range on a GPU, too, for which the host waits.
+
+        Raises:
+            TypeError: no relations, or of another type.
+            IndexError: a relation that the decoder does not have; on a GPU with `waits` alone.
+        """
         remedy = "pass relation= to edge_batches, or zeros for edges of one kind (num_relations=1)"
         check_type("relation", relation, Tensor, remedy)
         assert isinstance(relation, Tensor)
         if relation.dtype.is_floating_point or relation.dtype == torch.bool:
             raise TypeError(f"relation is {relation.dtype}; pass integers")
-        bad = find_out_of_range(relation, 0, self.num_relations) if relation.device.type == "cpu" else None
+        on_host = relation.device.type == "cpu"
+        bad = find_out_of_range(relation, 0, self.num_relations) if on_host or waits else None
         if bad is not None:
             raise IndexError(
                 f"relation contains {bad}, but the decoder has {self.num_relations} relations; build it with "
@@ -274,7 +285,9 @@ class _PairRows(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, *positions: Tensor) -> tuple[Tensor, ...]:
         ctx.positions, ctx.shape, ctx.dtype = positions, h.shape, h.dtype
         ctx.set_materialize_grads(False)
-        return tuple(gather_rows(h.detach(), p.flatten()).view(*p.shape, h.shape[1]) for p in positions)
+        # On a GPU a check of the range would wait for it.
+        take = h.detach().index_select if h.is_cuda else lambda _, ids: gather_rows(h.detach(), ids)
+        return tuple(take(0, p.flatten()).view(*p.shape, h.shape[1]) for p in positions)
 
     @staticmethod
     @once_differentiable

@@ -220,7 +220,7 @@ def select_rows(out: Any, rows: Tensor, num_rows: int) -> Any:
     def select(tensor: Tensor) -> Tensor:
         if tensor.dim() == 0 or tensor.shape[0] != num_rows:
             return tensor
-        return tensor.index_select(0, rows.to(tensor.device))
+        return tensor.index_select(0, to_device(rows, tensor.device))
 
     return tree_map_only(Tensor, select, out)
 

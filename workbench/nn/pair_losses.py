@@ -145,11 +145,13 @@ def pair_scores(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> list[PairScore
     check_type("pairs", pairs, EdgeBatch, "pass an EdgeBatch (edge_batches yields them)")
     if len(h) != len(pairs.seeds):
         raise ValueError(f"h has {len(h)} rows, but the pairs have {len(pairs.seeds)} seeds; pass a row per seed")
+    if h.is_cuda:
+        pairs.check_positions()
     return [_per_pair(decoder, h, pairs)] if pairs.chunk is None else _shared(decoder, h, pairs)
 
 
 def _shared(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> list[PairScores]:
-    at, slots = chunk_layout(pairs)
+    at, slots = pairs.chunk_layout
     negatives = shared_negatives(pairs)
     src, dst, *candidates = pair_rows(h, pairs.src[at], pairs.dst[at], *negatives.values())
     relation, scores = None if pairs.relation is None else pairs.relation[at], []
@@ -163,26 +165,6 @@ def _shared(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> list[PairScores]:
 def shared_negatives(pairs: EdgeBatch) -> dict[str, Tensor]:
     """Return the negatives of each end that they replace, [chunks, count], "src" first."""
     return {end: ids for end, ids in zip(ENDS, (pairs.neg_src, pairs.neg_dst), strict=True) if ids is not None}
-
-
-def chunk_layout(pairs: EdgeBatch) -> tuple[Tensor, Tensor | None]:
-    """Lay pairs out by chunks, with as many columns as the largest chunk has pairs.
-
-    Returns pairs, int64 [chunks, size], where smaller chunks are filled up with pair 0; and where each pair is in them,
-    int64 [num_pairs], or None if the pairs are there one after another.
-    """
-    assert pairs.chunk is not None
-    every = torch.arange(pairs.num_pairs, device=pairs.device)
-    size = pairs.num_pairs // max(1, pairs.num_chunks)
-    if size * pairs.num_chunks == pairs.num_pairs and torch.equal(pairs.chunk, every // max(1, size)):
-        return every.view(-1, max(1, size)), None
-    counts = torch.bincount(pairs.chunk, minlength=pairs.num_chunks)
-    size, order = int(counts.max()), torch.argsort(pairs.chunk, stable=True)
-    chunk = pairs.chunk[order]
-    slots = torch.empty_like(every)
-    slots[order] = chunk * size + every - (counts.cumsum(0) - counts)[chunk]
-    at = every.new_zeros(pairs.num_chunks * size).index_copy_(0, slots, every)
-    return at.view(-1, size), slots
 
 
 def _unpacked(slots: Tensor | None, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
@@ -212,7 +194,9 @@ def softmax_of_pairs(decoder: Decoder, h: Tensor, pairs: EdgeBatch, *, factor: f
     The decoder's scores are inner products of queries and rows [num_seeds, dim]; negatives are shared in chunks,
     equally many for both ends.
     """
-    at, slots = chunk_layout(pairs)
+    if h.is_cuda:
+        pairs.check_positions()
+    at, slots = pairs.chunk_layout
     negatives = shared_negatives(pairs)
     src, dst, candidates = pair_rows(h, pairs.src[at], pairs.dst[at], torch.cat(list(negatives.values())))
     relation = None if pairs.relation is None else pairs.relation[at]

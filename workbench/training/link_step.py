@@ -118,6 +118,8 @@ def _loss(
     decoder: Decoder, h: Tensor, pairs: EdgeBatch, loss_fn: PairLoss, known: Graph | None, divisor: float
 ) -> Tensor:
     """Sum of the losses of all pairs and ends, divided by `divisor`."""
+    if h.is_cuda and decoder.num_relations:
+        decoder.checked_relations(pairs.relation, waits=True)  # before the copy, if they are on the host
     pairs = pairs if pairs.device == h.device else pairs.to(h.device)
     if loss_fn is softmax_pair_loss and known is None and can_fuse(decoder, pairs):
         return softmax_of_pairs(decoder, h, pairs, factor=1 / divisor)

@@ -42,6 +42,8 @@ class EpochProfile:
         epoch_seconds: seconds of the epoch, median over the repetitions.
         epoch_seconds_spread: minimum and maximum over the repetitions.
         loss: mean over the steps of the loss before each step.
+        reserved_bytes: most that torch's allocator had reserved of a GPU in the metered run, all in all, after it gave
+            back what was unused (`PeakMeter.reserved_bytes`); None on the CPU, or if not measured.
     """
 
     peak_bytes: int | None
@@ -51,6 +53,7 @@ class EpochProfile:
     epoch_seconds: float
     epoch_seconds_spread: tuple[float, float]
     loss: float
+    reserved_bytes: int | None = None
 
     def row(self) -> dict[str, float | int | None]:
         """A table row: `peak_bytes`, `epoch_seconds` (also `_min`, `_max`), `…_seconds` per phase, `loss`."""
@@ -157,10 +160,12 @@ class EpochMemory:
     Args:
         by_phase: peak bytes of each phase of `PHASES`.
         by_part: peak bytes of each micro-batch before the optimizer step, in the order of the steps.
+        reserved_bytes: most that torch's allocator had reserved of a GPU; None on the CPU.
     """
 
     by_phase: dict[str, int]
     by_part: tuple[int, ...]
+    reserved_bytes: int | None = None
 
     @property
     def peak_bytes(self) -> int:
@@ -180,6 +185,7 @@ def _profile(memory: EpochMemory | None, passes: Sequence[EpochPass]) -> EpochPr
         epoch_seconds=median(totals),
         epoch_seconds_spread=(min(totals), max(totals)),
         loss=loss,
+        reserved_bytes=None if memory is None else memory.reserved_bytes,
     )
 
 
@@ -252,6 +258,8 @@ def meter_epoch(
     device = model_device(model) or torch.device("cpu")
     fixed_bytes = _fixed_bytes(model, optimizer, device)
     micro = [mb for step in steps for mb in step]
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # of what the warm-up and the caller left
     with PeakMeter(device) as meter:
         marker = _PhaseMarker(meter)
         for step in steps:
@@ -265,7 +273,7 @@ def meter_epoch(
         by_phase[phase] = max(by_phase[phase], peak)
         if phase != "step":
             by_part[part] = max(by_part[part], peak)
-    return EpochMemory(by_phase, tuple(by_part))
+    return EpochMemory(by_phase, tuple(by_part), meter.reserved_bytes)
 
 
 class _PhaseMarker:

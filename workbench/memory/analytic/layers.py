@@ -606,12 +606,12 @@ def _inverse_degrees(autograd: FakeAutograd, layer: RGCNLayer, block: FakeBlock)
         return out
     if autograd.on_cuda:
         block.derive_destinations()
-        copies = [autograd.empty(num_edges, 1, 8) for _ in range(_UNIQUE_COPIES)]
+        copies = [autograd.empty(num_edges, 1, 8) for _ in range(_GROUP_COPIES)]
         del copies
     return autograd.empty(num_edges, 1, 4)
 
 
-_UNIQUE_COPIES = 6  # of the edges' groups while torch.unique sorts and numbers them
+_GROUP_COPIES = 5  # of the edges' groups: sorted, and where each begins and ends there
 
 
 def _typed_sum(
