@@ -212,7 +212,7 @@ class TorchRelabeler:
         local = torch.empty_like(both, dtype=index_dtype(count))
         local[order] = (number[order[runs]] - 1).to(local.dtype)
         self.node_ids = both[torch.nonzero_static(is_first, size=count)[:, 0]]
-        return local[known:]
+        return local[known:].clone()  # a storage of exact size
 
 
 def rows_of_ids(indptr: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:

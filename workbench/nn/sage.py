@@ -1,10 +1,14 @@
 """GraphSAGE (Hamilton, Ying, Leskovec: "Inductive Representation Learning on Large Graphs", NeurIPS 2017)."""
 
+from collections.abc import Iterable, Sequence
+
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from workbench.core.block import Block
 from workbench.core.errors import check_choice
+from workbench.kernels.buffers import to_device
 from workbench.kernels.gather import gather_edges
 from workbench.kernels.jit import runs_eagerly
 from workbench.kernels.segment import (
@@ -135,18 +139,19 @@ class SAGELayer(nn.Module):
 
 @runs_eagerly
 def last_states(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
-    """Run the LSTM over the messages e · h_src of every destination, one bucket per in-degree (degree bucketing).
+    """Run the LSTM over the messages e · h_src of every destination, of which one without in-edges gets zeros.
 
-    The host reads the bucket sizes, which synchronizes with the GPU. Destinations without in-edges get zeros.
+    On the CPU one bucket per in-degree (degree bucketing), elsewhere few buckets of packed sequences.
     """
+    return (_states_by_degree if use_compiled(h) else _states_of_packed)(lstm, block, h)
+
+
+def _states_by_degree(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
     degrees = block.in_degrees()
     rows = torch.argsort(degrees, stable=True)
     sizes, counts = torch.unique_consecutive(degrees[rows], return_counts=True)
     buckets = torch.stack((sizes, counts), 1).tolist()
-    order = _edges_of_rows(block, rows, degrees[rows])
-    messages = gather_edges(block, h, order)
-    if block.edge_weight is not None:
-        messages = messages * block.edge_weight[order, None].to(h.dtype)
+    messages = _messages(block, h, _edges_of_rows(block, rows, degrees[rows]))
     states = [
         _last_state(lstm, bucket.view(count, size, h.shape[1]))
         for bucket, (size, count) in zip(messages.split([s * c for s, c in buckets]), buckets, strict=True)
@@ -154,6 +159,11 @@ def last_states(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
     if not states:
         return h.new_zeros(0, lstm.hidden_size)
     return torch.cat(states).index_select(0, torch.argsort(rows))
+
+
+def _messages(block: Block, h: Tensor, order: Tensor) -> Tensor:
+    messages = gather_edges(block, h, order)
+    return messages if block.edge_weight is None else messages * block.edge_weight[order, None].to(h.dtype)
 
 
 def _last_state(lstm: nn.LSTM, messages: Tensor) -> Tensor:
@@ -167,3 +177,68 @@ def _edges_of_rows(block: Block, rows: Tensor, degrees: Tensor) -> Tensor:
     starts = torch.cumsum(degrees, 0) - degrees
     shift = torch.repeat_interleave(block.indptr[rows] - starts, degrees, output_size=block.num_edges)
     return shift + torch.arange(block.num_edges, device=block.device)
+
+
+MOST_PADDING = 0.25
+"""Steps beyond a row's end, per edge, up to which rows of different in-degrees share a bucket."""
+
+
+def packed_buckets(degree_counts: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Divide rows by in-degree into few buckets, each for one call of an LSTM with packed sequences.
+
+    Packed sequences are computed without padding, but libraries reserve memory for all rows of a call as if they were
+    as long as the longest: here at most 1 + `MOST_PADDING` times what the edges need. So there are at most
+    1 + log(D) / log(1 + `MOST_PADDING`) buckets for the largest in-degree D, and few if most rows have the fanout.
+
+    Args:
+        degree_counts: (in-degree, number of rows), in increasing order of the in-degree.
+
+    Returns:
+        Per bucket, the largest in-degrees first, the number of rows that have a step 0, 1, …: batch sizes of torch's
+        `PackedSequence`. Rows without in-edges are in none.
+
+    >>> packed_buckets([(1, 1), (4, 1), (5, 2)])
+    [[3, 3, 3, 3, 2], [1]]
+    """
+    buckets: list[list[int]] = []
+    edges = 0
+    for degree, count in reversed([(degree, count) for degree, count in degree_counts if degree and count]):
+        rows = buckets[-1][0] + count if buckets else 0
+        edges += degree * count
+        if not buckets or len(buckets[-1]) * rows > (1 + MOST_PADDING) * edges:
+            buckets.append([0] * degree)
+            edges = degree * count
+        buckets[-1][:degree] = [size + count for size in buckets[-1][:degree]]
+    return buckets
+
+
+def _states_of_packed(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
+    """Run the LSTM once per bucket of `packed_buckets`; the host waits for the in-degrees."""
+    degrees, rows = block.in_degrees().sort(descending=True, stable=True)
+    histogram = torch.bincount(degrees.to("cpu", torch.int32)) if len(degrees) else degrees
+    buckets = packed_buckets(enumerate(histogram.tolist()))
+    if not buckets:
+        return h.new_zeros(block.num_dst, lstm.hidden_size)
+    messages = _messages(block, h, _edges_of_packed(block, rows, buckets))
+    parts = zip(messages.split([sum(sizes) for sizes in buckets]), buckets, strict=True)
+    states = [lstm(PackedSequence(part, torch.tensor(sizes)))[1][0].squeeze(0) for part, sizes in parts]
+    last = states[0] if len(states) == 1 else torch.cat(states)
+    return last.new_zeros(block.num_dst, last.shape[1]).index_copy(0, rows[: len(last)], last)
+
+
+def _edges_of_packed(block: Block, rows: Tensor, buckets: Sequence[Sequence[int]]) -> Tensor:
+    """Return the positions of the edges, int64 [num_edges], bucket by bucket, step by step, row by row.
+
+    Args:
+        rows: int64 [num_dst], rows by decreasing in-degree.
+        buckets: numbers of rows per step.
+    """
+    steps, first = [], 0
+    for sizes in buckets:
+        steps += [(size, first, step) for step, size in enumerate(sizes)]
+        first += sizes[0]
+    size, first_row, step = to_device(torch.tensor(steps).T.contiguous(), block.device)
+    shift = torch.stack((first_row - torch.cumsum(size, 0) + size, step)).repeat_interleave(
+        size, 1, output_size=block.num_edges
+    )
+    return block.indptr[rows[shift[0] + torch.arange(block.num_edges, device=block.device)]] + shift[1]

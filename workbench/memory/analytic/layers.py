@@ -20,6 +20,7 @@ from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeBlock, Fak
 from workbench.memory.estimate import BlockSizes
 from workbench.nn.losses import check_loss
 from workbench.nn.rgcn import RGCNLayer
+from workbench.nn.sage import packed_buckets
 
 NORMS: tuple[type[nn.Module], ...] = (nn.Identity, nn.BatchNorm1d, nn.LayerNorm)
 
@@ -365,6 +366,8 @@ def last_states(
     autograd: FakeAutograd, block: FakeBlock, x: FakeTensor, lstm: nn.LSTM, weights: Sequence[FakeTensor | None]
 ) -> FakeTensor:
     """Sort by in-degree, gather the messages, run the LSTM on each bucket, restore the order of the states."""
+    if autograd.backend.device == "cuda":
+        return _states_of_packed(autograd, block, x, lstm, weights)
     sizes, allocate, term = block.sizes, autograd.allocator.allocate, autograd.term
     sorting = [allocate(sizes.num_dst * 8, term) for _ in range(4)]  # degrees, rows, sizes and counts of the buckets
     order = _edges_of_rows(autograd, block)
@@ -377,6 +380,32 @@ def last_states(
     ranks = [allocate(sizes.num_dst * 8, term) for _ in range(2)]
     out = _permuted(autograd, joined)
     del sorting, ranks
+    return out
+
+
+def _states_of_packed(
+    autograd: FakeAutograd, block: FakeBlock, x: FakeTensor, lstm: nn.LSTM, weights: Sequence[FakeTensor | None]
+) -> FakeTensor:
+    """Sort by in-degree, gather the messages, run the LSTM on few buckets of packed sequences, place the states."""
+    sizes, allocate, term = block.sizes, autograd.allocator.allocate, autograd.term
+    sorting = [allocate(sizes.num_dst * 8, term) for _ in range(2)]  # in-degrees and rows
+    autograd.allocate_temporary(sizes.num_dst * 8)
+    buckets = packed_buckets(sizes.buckets)
+    if not buckets:
+        return autograd.empty(sizes.num_dst, lstm.hidden_size, x.itemsize)
+    shifts = [allocate(sizes.num_edges * 8 * 2, term) for _ in range(2)]
+    order = allocate(sizes.num_edges * 8, term)
+    del shifts
+    messages = gather_edges(autograd, block, x, order)
+    parts = _split(autograd, messages, [sum(batch_sizes) for batch_sizes in buckets])
+    pairs = zip(parts, buckets, strict=True)
+    states = [_last_states_of_packed(autograd, part, batch_sizes, lstm, weights) for part, batch_sizes in pairs]
+    rows = sum(batch_sizes[0] for batch_sizes in buckets)
+    last = states[0] if len(states) == 1 else _cat(autograd, states, rows, lstm.hidden_size, x.itemsize)
+    out, index = autograd.empty(sizes.num_dst, lstm.hidden_size, x.itemsize), sorting[1]
+    autograd.allocate_temporary(out.nbytes)  # the zeros
+    autograd.record([out], [last], lambda grad: [autograd.empty_like(last)], saves=[index])
+    del sorting
     return out
 
 
@@ -453,6 +482,66 @@ def _last_state_of_bucket(
 
     autograd.record([state], [messages, *(p for p in weights if p is not None)], backward)
     return state
+
+
+def _last_states_of_packed(
+    autograd: FakeAutograd,
+    messages: FakeTensor,
+    batch_sizes: Sequence[int],
+    lstm: nn.LSTM,
+    weights: Sequence[FakeTensor | None],
+) -> FakeTensor:
+    """The states of rows of different lengths; `batch_sizes` has the number of rows per step."""
+    width, hidden, itemsize = lstm.input_size, lstm.hidden_size, messages.itemsize
+    native, rows, edges = autograd.backend.lstm == "native", batch_sizes[0], sum(batch_sizes)
+    step_bytes = [size * hidden * itemsize for size in batch_sizes]
+    saved = (_run_packed_steps if native else _run_packed)(autograd, messages, batch_sizes, hidden)
+    state = autograd.empty(rows, hidden, itemsize)
+    autograd.allocate_temporary(state.nbytes)  # the last cell state
+    shapes = [(edges, width), *((p.rows, p.cols) for p in weights if p is not None)]
+    needs_grad = messages.requires_grad
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:  # this closure keeps `saved` alive
+        gates = None
+        for nbytes in reversed(step_bytes if native else []):  # frees what it saved
+            autograd.allocate_temporary(_NATIVE_BACKWARD_TEMPORARIES * nbytes)
+            saved.pop()
+            added = autograd.allocator.allocate(4 * sum(step_bytes), autograd.term)  # to the gates of all steps
+            gates = gates or added
+            del added
+        del gates, saved[1:]  # all but the input, which the weights' gradients need
+        grads: list[FakeTensor | None] = [autograd.empty(*shape, itemsize) for shape in shapes]
+        autograd.allocate_temporary(0 if native else 2 * state.nbytes)  # of the first state and cell
+        if not needs_grad:
+            grads[0] = None
+        return grads
+
+    autograd.record([state], [messages, *(p for p in weights if p is not None)], backward)
+    return state
+
+
+def _run_packed(autograd: FakeAutograd, inputs: FakeTensor, batch_sizes: Sequence[int], hidden: int) -> list[Storage]:
+    """cuDNN's LSTM, whose workspace is that of rows that are all as long as the longest (`packed_buckets`)."""
+    assert inputs.storage is not None
+    state, device = batch_sizes[0] * hidden * inputs.itemsize, autograd.backend.device
+    steps, rows = len(batch_sizes), batch_sizes[0]
+    workspace = workspace_bytes(inputs.cols, hidden, inputs.itemsize, device, steps=steps, rows=rows)
+    sizes = [state, state, sum(batch_sizes) * hidden * inputs.itemsize, state, state, workspace]
+    return [inputs.storage, *(autograd.allocator.allocate(size, autograd.term) for size in sizes)]
+
+
+def _run_packed_steps(
+    autograd: FakeAutograd, inputs: FakeTensor, batch_sizes: Sequence[int], hidden: int
+) -> list[Storage]:
+    """Torch's own LSTM saves gates, cell and state per time step; the input projection of all steps comes first."""
+    assert inputs.storage is not None
+    allocate, step_bytes = autograd.allocator.allocate, [size * hidden * inputs.itemsize for size in batch_sizes]
+    gates = allocate(4 * sum(step_bytes), autograd.term)
+    saved = [allocate(step_bytes[0], autograd.term) for _ in range(2)]
+    saved += [allocate(size * _NATIVE_SAVED[autograd.backend.device], autograd.term) for size in step_bytes]
+    output = allocate(sum(step_bytes), autograd.term)
+    del gates, output
+    return [inputs.storage, *saved]
 
 
 def _run_fused(autograd: FakeAutograd, inputs: FakeTensor, steps: int, rows: int, hidden: int) -> list[Storage]:
