@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -12,7 +13,9 @@ from workbench.experiment import needs
 from workbench.experiment.config import DataConfig, ModelConfig, PointConfig, dataset_of
 from workbench.experiment.figure_loader import experiment_names, load_experiment
 from workbench.experiment.figure_spec import ConfigError
-from workbench.experiment.needs import check_needs, expected_batch, expected_seconds_of, needs_of
+from workbench.experiment.needs import check_needs, expected_batch, expected_seconds, needs_of
+from workbench.experiment.recorded import recorded
+from workbench.report import expected_time
 from workbench.standin.build import required_bytes
 
 SWEEPS = [
@@ -37,20 +40,20 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
 def test_every_figure_is_checked_before_it_starts(name: str) -> None:
     """Either its needs are known, or the message names the file, and how to get it."""
     figure = load_experiment(name)
-    points = figure._validated("paper", None, None)
+    points = figure.points("paper")
     named = {data.name for point in points if (data := dataset_of(point)) and data.otherwise is None}
     missing = {data for data in named if not data.startswith("synthetic-")}
     if missing:
         with pytest.raises(
             ConfigError, match="|".join(rf"neither {data}\.npz .*(data get|put) {data}" for data in missing)
         ):
-            figure.needs(size="paper")
+            figure.configs(size="paper")
         return
-    lines, seconds = figure.needs(size="paper")
-    trains = [needs_of(point).device_bytes for point in figure.configs(size="paper")]
-    assert len(lines) == any(nbytes is not None for nbytes in trains)
+    points = figure.configs(size="paper")
+    trains = [needs_of(point).device_bytes for point in points]
+    lines = expected_time.needs(figure, points)
+    assert len(lines) == 1 + any(nbytes is not None for nbytes in trains)
     assert all(nbytes is None or nbytes > 1 << 20 for nbytes in trains)
-    assert seconds is None or seconds > 0
 
 
 class Config(ModelConfig):
@@ -111,9 +114,16 @@ def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1 of 2 points may need more than the" in line
 
 
-def test_seconds_follow_from_the_recorded_table() -> None:
+def test_seconds_follow_from_a_recorded_table() -> None:
+    """Seconds per work, times the work of the points."""
+    points = [config(batch_size=400), config(batch_size=400, hidden_dim=128)]
+    table = pd.DataFrame({"batch_size": 400, "hidden_dim": [64, 128], "point_seconds": [3.0, 6.0]})
+    assert expected_seconds(points, table, points) == pytest.approx(9.0)
+    larger = [config(batch_size=400, hidden_dim=256)]
+    assert expected_seconds(larger, table, points) == pytest.approx(12.0)
+    assert expected_seconds(larger, table.drop(columns="point_seconds"), points) is None
     figure = load_experiment("betty/table6")
-    real = expected_seconds_of(figure, figure._validated("real", None, None))
-    larger = expected_seconds_of(figure, figure._validated("paper", None, None))
-    assert real is not None and larger is not None and larger > real > 0
-    assert expected_seconds_of(load_experiment("gpu_check/parity"), []) is None
+    (kept,) = (found.table for found in recorded(figure.name) if found.size == "real")
+    real, paper = (figure.points(size) for size in ("real", "paper"))
+    small, large = (expected_seconds(points, kept, real) for points in (real, paper))
+    assert small is not None and large is not None and large > small > 0

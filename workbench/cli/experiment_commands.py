@@ -71,7 +71,7 @@ def run(figure: str, assignments: tuple[str, ...], record: bool, store: str | No
     """Run one figure. Points that finished before are not run again."""
     from workbench.cli.reproduction import pending, run_and_describe
     from workbench.experiment.grid import parse_overrides
-    from workbench.report.expected_time import about, announcement
+    from workbench.report.expected_time import announcement, needs
     from workbench.report.terminal import terminal_width
     from workbench.tracking.opening import open_store
 
@@ -82,9 +82,7 @@ def run(figure: str, assignments: tuple[str, ...], record: bool, store: str | No
     how |= {"overrides": overrides, "record_table": record, "width": terminal_width()}
     target = open_store(store)
     if how["size"] == "paper":
-        lines, seconds = experiment.needs(size="paper", device=how["device"], overrides=overrides)
-        time = [] if seconds is None else [f"all points: {about(seconds)}, by the table of size real"]
-        for line in [*lines, *time]:
+        for line in needs(experiment, experiment.configs(size="paper", device=how["device"], overrides=overrides)):
             write_error(line)
     if not overrides:
         counts = pending(experiment.sweep, target, size=how["size"], device=how["device"])

@@ -17,7 +17,7 @@ from workbench.experiment.figure_spec import ConfigError, Spec
 from workbench.experiment.finding import Finding, failed_points, findings_table
 from workbench.experiment.grid import GridRuns, configs, grids, missing_points, resolved, runs_of_grid, varying
 from workbench.experiment.key import point_key, summary_key
-from workbench.experiment.needs import check_needs, expected_seconds_of
+from workbench.experiment.needs import check_needs
 from workbench.experiment.parallel import Executor, process_limits
 from workbench.experiment.point_dataset import at_hand, describe_dataset, stamps
 from workbench.experiment.sweep import Progress, run_sweep
@@ -85,6 +85,10 @@ class Experiment:
         for config in found:
             check_device(config.device)
         return [at_hand(config, shown_path(self.sweep.file)) for config in found]
+
+    def points(self, size: str) -> list[PointConfig]:
+        """Validated configurations of a size's grid; neither its device nor data sets need to be available here."""
+        return self.sweep._validated(size, None, None)
 
     def select(self, runs: Iterable[Run], *, size: str) -> list[GridRuns]:
         """Of some runs, those of the size's grid that the present code made: one selection per device.
@@ -192,23 +196,6 @@ class Experiment:
         for run in run_sweep(waiting, self.sweep.module.run, store, limits=limits, progress=progress):
             done[run.point.key] = run
         return [done[task.point.key] for task in tasks]
-
-    def needs(
-        self, *, size: str, device: str | None = None, overrides: Mapping[str, Any] | None = None
-    ) -> tuple[list[str], float | None]:
-        """What the points of a size need, known before they run, from sizes and recorded tables alone.
-
-        Arguments as for `run`.
-
-        Returns:
-            Lines about memory; and the seconds of all points at the speed of the recorded table of size "real", or None
-            if there is none.
-
-        Raises:
-            ConfigError, CapacityError: as `run`.
-        """
-        found = self.configs(size=size, device=device, overrides=overrides)
-        return check_needs(found, shown_path(self.sweep.file)), expected_seconds_of(self, found)
 
     def _time_limit(self, size: str) -> float | None:
         return self.sweep.spec.sizes[size].time_limit_seconds  # pyright: ignore[reportArgumentType]

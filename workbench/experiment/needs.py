@@ -7,13 +7,14 @@ from math import expm1
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from workbench.core.errors import CapacityError, available_bytes
 from workbench.core.units import format_bytes
 from workbench.experiment.config import DataConfig, PointConfig, dataset_of
 from workbench.experiment.grid import rows_of_points
 
 if TYPE_CHECKING:
-    from workbench.experiment.experiment import Experiment
     from workbench.memory.estimate import BatchSizes
     from workbench.standin.stand_in import StandIn
 
@@ -99,28 +100,30 @@ def _too_large(steps: list[tuple[int, PointConfig]]) -> list[str]:
     return [line]
 
 
-def expected_seconds_of(experiment: "Experiment", points: Sequence[PointConfig]) -> float | None:
-    """Seconds that points are expected to take at the speed of the recorded table of size "real".
+def expected_seconds(
+    points: Iterable[PointConfig], table: pd.DataFrame, recorded_points: Sequence[PointConfig]
+) -> float | None:
+    """Seconds that points are expected to take at the speed of a recorded table.
 
     The seconds of a recorded point are divided by its work, and their median is multiplied by the work of the points.
     A GPU takes less where it trains, and as much where the host samples.
 
     Args:
-        experiment: whose rows are recorded.
-        points: its configurations at another size.
+        points: configurations of a sweep.
+        table: recorded rows of the same sweep at another size.
+        recorded_points: configurations of that size.
 
     Returns:
-        None if no table is recorded.
+        None if the table has no seconds of these points.
     """
-    from workbench.experiment.recorded import recorded
-
-    sweep = experiment.sweep
-    rates = []
-    for table in (found for found in recorded(sweep.name) if found.size == "real" and "point_seconds" in found.table):
-        grid = sweep._validated("real", None, None)
-        for config, rows in zip(grid, rows_of_points(table.table, grid), strict=True):
-            if rows:
-                rates.append(float(table.table.point_seconds.iloc[rows[0]]) / needs_of(config).work)
+    if "point_seconds" not in table:
+        return None
+    places = rows_of_points(table, recorded_points)
+    rates = [
+        float(table.point_seconds.iloc[rows[0]]) / needs_of(config).work
+        for config, rows in zip(recorded_points, places, strict=True)
+        if rows
+    ]
     return median(rates) * sum(needs_of(config).work for config in points) if rates else None
 
 

@@ -1,15 +1,17 @@
-"""How long a sweep takes, known before it runs: from recorded tables, or `smoke-seconds.csv` in the paper's results."""
+"""What a sweep takes, known before it runs: time from recorded tables or `smoke-seconds.csv`, memory from sizes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from workbench.experiment.config import PointConfig
 from workbench.experiment.experiment import Experiment
+from workbench.experiment.needs import check_needs, expected_seconds as seconds_by_work
 from workbench.experiment.recorded import recorded
 from workbench.files import write_file
-from workbench.paths import results_folder
+from workbench.paths import results_folder, shown_path
 
 _STEPS = (5, 10, 20, 30, 60, 120, 180, 300, 600, 900, 1200, 1800, 3600)  # seconds; then whole hours
 _MACHINE = "two cores"
@@ -86,6 +88,27 @@ def announcement(sweeps: Iterable[tuple[Experiment, int, int]], size: str) -> st
     total = sum(left for _, left, _ in pending)
     name = pending[0][0].sweep.name if len(pending) == 1 else f"{len(pending)} sweeps"
     return f"{name} at {size}: {total} point{'s' * (total > 1)} to run, {about(sum(told))}"
+
+
+def needs(experiment: Experiment, points: Sequence[PointConfig]) -> list[str]:
+    """Lines on what points of the paper's size need, before they run: memory of the device, and time.
+
+    The time is that of the recorded table of size "real", scaled by the work of the points.
+
+    Args:
+        experiment: the figure.
+        points: configurations of its sweep, with data sets that are available.
+
+    Raises:
+        CapacityError: a data set that has to be built exceeds the memory.
+    """
+    sweep = experiment.sweep
+    lines = check_needs(points, shown_path(sweep.file))
+    for kept in (table for table in recorded(sweep.name) if table.size == "real"):
+        seconds = seconds_by_work(points, kept.table, sweep.points("real"))
+        if seconds is not None:
+            return [*lines, f"all points: {about(seconds)}, at the speed of the recorded size real"]
+    return [*lines, "no table of size real is recorded, so the time is not known"]
 
 
 def about(seconds: float) -> str:
