@@ -61,9 +61,10 @@ def test_other_batches_are_an_error_and_a_loop_that_was_left_is_not(disk: wb.Dis
     for _ in read_ahead(EPOCH, packed, **ROOM):
         break
     assert len(losses((mb, rows) for _, mb, rows in read_ahead(EPOCH, packed, **ROOM))) == len(EPOCH)
-    for batches, options in ((EPOCH.epoch(1), ROOM), (EPOCH, ROOM | {"group": 2}), (EPOCH, ROOM | {"window": 2})):
+    others: list[tuple[Any, dict[str, Any]]] = [(EPOCH.epoch(1), {}), (EPOCH, {"group": 2}), (EPOCH, {"window": 2})]
+    for batches, options in others:
         with pytest.raises(ValueError, match=r"they were packed for other\s+batches"):
-            list(read_ahead(batches, packed, **options))
+            list(read_ahead(batches, packed, **ROOM, **options))
 
 
 def test_reads_in_order_alone(disk: wb.DiskRows, tmp_path: Path) -> None:

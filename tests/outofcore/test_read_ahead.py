@@ -118,6 +118,20 @@ def test_what_is_read_is_what_the_plan_counts(folder: Path, group: int, overlap:
     assert host.snapshot().count("host") == accesses > plan.num_rows
 
 
+def test_one_loop_over_several_epochs_reads_fewer_rows() -> None:
+    links, counts = wb.Traffic(), []
+    store = wb.MemoryRows(X, traffic=links)
+    batches = loader()
+    for epochs in (lambda: [batches.epoch(0), batches.epoch(1)], lambda: [batches.steps(2 * len(batches))]):
+        before, seeds = links.snapshot(), []
+        for part in epochs():
+            for _, mb, rows in read_ahead(part, store, memory_bytes=ROOM * ROW_BYTES, window=len(batches)):
+                assert torch.equal(rows.read(mb.node_ids), X[mb.node_ids])
+                seeds.append(mb.seeds)
+        counts.append((links.snapshot() - before).count("host"))
+    assert len(seeds) == 2 * len(batches) and counts[1] < counts[0]
+
+
 def test_pairs_with_rows_that_are_only_read(folder: Path) -> None:
     ends = torch.stack([torch.arange(NODES), torch.arange(NODES).flip(0)])
     pairs = wb.edge_batches(GRAPH, ends, sampler=SAMPLERS["NS"], batch_size=30)

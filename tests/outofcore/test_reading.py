@@ -74,6 +74,8 @@ def test_counts_of_the_buffer_are_near_those_of_a_store(tmp_path: Path) -> None:
     alone = planned(memory_bytes="200 KiB", groups=(), **{**edges, "num_edges": 0})
     order = wb.outofcore.node_order(8, alone.choice.capacity, 8)
     assert alone.choice.read_bytes == epoch_io(store, order).row_bytes
+    twice = planned(memory_bytes="400 KiB", groups=(), num_epochs=2, **edges).choice
+    assert twice.read_bytes == 2 * buffer.read_bytes and twice.num_reads == 2 * buffer.num_reads
     assert not planned(num_edges=10**9).choice.num_partitions, "its edges do not fit"
 
 
@@ -88,7 +90,7 @@ def test_the_disk_decides() -> None:
         assert few.num_reads < many.num_reads and few.read_bytes > many.read_bytes
     assert slow["belady", 2].num_reads < slow["belady", 1].num_reads, "more rows have more neighbours"
     disk = DiskModel(1e9, 1e5)
-    once, often = (planned(spread, **sizes, disk=disk, packed_epochs=epochs) for epochs in (1, 50))
+    once, often = (planned(spread, **sizes, disk=disk, packed_uses=uses) for uses in (1, 50))
     assert (once.choice.method, often.choice.method) == ("belady", "packed")
 
 
@@ -120,7 +122,7 @@ def test_the_record_is_frozen_and_reads_like_code() -> None:
         ({"row_bytes": 0}, ValueError, "row_bytes is 0"),
         ({"num_rows": 5}, IndexError, "trace.ids"),
         ({"disk": 1e9}, TypeError, "DiskModel"),
-        ({"packed_epochs": 0}, ValueError, "packed_epochs is 0"),
+        ({"packed_uses": 0}, ValueError, "packed_uses is 0"),
         ({"num_edges": 5, "num_train_partitions": 65}, ValueError, "num_train_partitions is 65"),
     ],
 )

@@ -60,10 +60,15 @@ def read_ahead(
             wb.train_step(model, mb, rows, y, cross_entropy, optimizer)
 
     Samples are those of training in memory, bit for bit, because they don't depend on what is read. `plan_rows` says
-    what is read: no policy reads fewer rows with this memory and these groups. Each loop is a loop over `batches`: if
-    these are `workbench.batches`, a new epoch. It begins with an empty pool, and whatever ends it frees the pool and
-    ends its thread. A group's rows are in memory until the loop asks for the next group, so don't pass the object to
-    `wb.prefetch`.
+    what is read: no policy reads fewer rows of a window with this memory and these groups. Each loop is a loop over
+    `batches`: if these are `workbench.batches`, a new epoch. It begins with an empty pool, and whatever ends it frees
+    the pool and ends its thread. One loop over several epochs goes on with the rows in memory, and reads fewer:
+
+        steps = loader.steps(10 * len(loader))
+        for step, mb, rows in wb.outofcore.read_ahead(steps, disk, memory_bytes="1 GiB", window=len(loader)):
+            …
+
+    A group's rows are in memory until the loop asks for the next group, so don't pass the object to `wb.prefetch`.
 
     Memory: `memory_bytes` of rows; beside it the samples of two windows, 20 bytes per row that a window reads, 4 bytes
     per row of the store, and the buffers of `DiskRows`.

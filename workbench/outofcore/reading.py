@@ -23,7 +23,7 @@ Method = Literal["belady", "packed", "buffer"]
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """A way of reading the rows of an epoch, and what the disk does for it, per epoch.
+    """A way of reading the rows of a trace, and what the disk does for it.
 
     Args:
         method: "belady": `read_ahead` from `DiskRows`; "packed": from `PackedRows`; "buffer": a `PartitionBuffer`,
@@ -33,7 +33,7 @@ class Reading:
         capacity: partitions in the buffer; 0 for others.
         read_bytes: bytes read, whole blocks and gaps included, those of edges too for the buffer.
         num_reads: number of reads.
-        written_bytes: bytes written: packed rows, divided by the epochs that read them.
+        written_bytes: bytes written: packed rows, divided by the number of times that they are read.
         seconds: time of the disk, modelled.
     """
 
@@ -75,7 +75,8 @@ def plan_reading(
     disk: DiskModel,
     block_bytes: int = 4096,
     groups: Sequence[int] = (1, 2, 4, 8, 16),
-    packed_epochs: int = 1,
+    num_epochs: int = 1,
+    packed_uses: int = 1,
     num_edges: int | None = None,
     edge_bytes: int = 16,
     num_partitions: int = 64,
@@ -84,7 +85,8 @@ def plan_reading(
     """Choose between reading ahead by Belady's rule, packing, and a partition buffer, by the modelled time of the disk.
 
     Args:
-        trace: the rows that each batch of an epoch reads: `AccessTrace.of(mb.node_ids for _, mb in loader.epoch(0))`.
+        trace: the rows that each batch reads, in an epoch or several: `AccessTrace.of(mb.node_ids for _, mb in
+            loader.epoch(0))`.
         num_rows: number of rows on disk.
         row_bytes: bytes of a row.
         memory_bytes: memory for rows, and for the edges of the buffer; that of the graph, from which all others
@@ -92,7 +94,8 @@ def plan_reading(
         disk: bandwidth and reads per second, given or `DiskModel.measured(folder)`.
         block_bytes: reads begin and end at multiples of it (`DiskRows.block_bytes`).
         groups: numbers of batches whose rows may be read together.
-        packed_epochs: epochs that train the same samples, and so read the same packed rows.
+        num_epochs: epochs in the trace; each reads a buffer anew.
+        packed_uses: number of times that the same samples are trained, and so the same packed rows are read.
         num_edges: number of edges; None: a buffer is not considered.
         edge_bytes: bytes of an edge in the buffer's buckets.
         num_partitions: partitions of the buffer.
@@ -111,7 +114,13 @@ def plan_reading(
     check_type("trace", trace, AccessTrace, "pass wb.AccessTrace.of(mb.node_ids for _, mb in loader.epoch(0))")
     check_type("disk", disk, DiskModel, "pass wb.outofcore.DiskModel(bytes_per_second=…, reads_per_second=…)")
     check_type("groups", groups, Sequence, "pass a list of numbers of batches")
-    numbers = {"num_rows": num_rows, "row_bytes": row_bytes, "block_bytes": block_bytes, "packed_epochs": packed_epochs}
+    numbers = {
+        "num_rows": num_rows,
+        "row_bytes": row_bytes,
+        "block_bytes": block_bytes,
+        "packed_uses": packed_uses,
+        "num_epochs": num_epochs,
+    }
     for name, number in numbers.items():
         check_at_least(name, number, 1)
     for group in groups:
@@ -127,10 +136,10 @@ def plan_reading(
             break
         found.append(_belady(rows, plan, group, disk))
         if group == groups[0]:
-            found.append(_packed(rows, plan, group, disk, packed_epochs))
+            found.append(_packed(rows, plan, group, disk, packed_uses))
     if num_edges is not None:
         sizes = num_rows, row_bytes, num_edges, edge_bytes, num_partitions, num_train_partitions
-        buffer = _buffer(*sizes, memory=memory, disk=disk)
+        buffer = _buffer(*sizes, num_epochs=num_epochs, memory=memory, disk=disk)
         found += [buffer] if buffer is not None else []
     if not found:
         needed = rows.needed(groups[0]) if groups else 0
@@ -185,13 +194,13 @@ def _belady(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel) -> Reading:
     return Reading(method="belady", group=group, read_bytes=nbytes, num_reads=count, seconds=seconds)
 
 
-def _packed(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel, epochs: int) -> Reading:
+def _packed(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel, uses: int) -> Reading:
     """Rows are read from their file in pieces of half the memory, written, and read in their order of use."""
     stretches = (torch.arange(lo, hi) for lo, hi in pairwise(plan.offsets.tolist()))
     nbytes, count = rows.cost(stretches, plan.num_rows)
     first, before = rows.cost(plan.ids.split(max(1, rows.capacity // 2)), rows.num_rows)
-    written = ceil(plan.num_rows * rows.row_bytes / epochs)
-    read, reads = nbytes + ceil(first / epochs), count + ceil(before / epochs)
+    written = ceil(plan.num_rows * rows.row_bytes / uses)
+    read, reads = nbytes + ceil(first / uses), count + ceil(before / uses)
     seconds = disk.seconds(read + written, reads + ceil(written / MAX_READ))
     options = {"read_bytes": read, "num_reads": reads, "written_bytes": written}
     return Reading(method="packed", group=group, seconds=seconds, **options)
@@ -205,6 +214,7 @@ def _buffer(
     num_partitions: int,
     num_train: int,
     *,
+    num_epochs: int,
     memory: int,
     disk: DiskModel,
 ) -> Reading | None:
@@ -221,8 +231,8 @@ def _buffer(
     capacity = fitting[-1]
     loads = [len(new) for new in loads_of(node_order(num_partitions, capacity, num_train).states)]
     buckets = sum(capacity**2 - (capacity - new) ** 2 for new in loads)
-    nbytes = sum(loads) * partition + round(buckets * bucket)
-    count = sum(loads) + (buckets if num_edges else 0)
+    nbytes = num_epochs * (sum(loads) * partition + round(buckets * bucket))
+    count = num_epochs * (sum(loads) + (buckets if num_edges else 0))
     return Reading(
         method="buffer",
         num_partitions=num_partitions,
