@@ -38,7 +38,7 @@ SPOILED: list[tuple[str, str, str, float, set[str]]] = [
     ("fig4", f"{MICRO} and precision == 'float64' and epoch == 5", "loss", 2e-8, {"same-losses-float64"}),
     ("fig4", f"{MICRO} and epoch == 5 and dataset == 'y'", "test_accuracy", 0.002, {"same-accuracies"}),
     ("fig4", "approach == 'mini' and epoch == 2", "test_accuracy", -0.3, {"mini-batches-first"}),
-    ("fig4", f"approach == 'mini' and epoch == {EPOCHS}", "test_accuracy", 0.3, {"mini-batches-end-lower"}),
+    ("fig4", "approach == 'mini' and epoch > 5", "test_accuracy", 0.3, {"mini-batches-end-lower"}),
     ("fig13", f"{MICRO} and num_parts == 4 and precision == 'float32'", "loss", 2e-4, {"same-losses-float32"}),
     ("fig13", f"{MICRO} and num_parts == 8 and precision == 'float64'", "loss", 2e-8, {"same-losses-float64"}),
     ("fig13", f"approach == 'whole' and epoch == {EPOCHS}", "test_accuracy", -0.9, {"same-accuracies", "converges"}),
