@@ -17,6 +17,7 @@ from experiments.cooperative.work_curves import (
     concave,
     fewer_inputs,
     more_concave,
+    more_concave_where_small,
     never_rises,
     savings,
     work_means,

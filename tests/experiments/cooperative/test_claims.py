@@ -68,7 +68,8 @@ LARGEST = "batch_size == 1024 and dataset == 'y'"
         ("fig5b", "minibatching == 'independent' and kappa == 4", "miss_rate", 0.4, {"cooperation-misses-less"}),
         ("fig5b", "minibatching == 'one PE, one cache' and run == 1 and kappa == 1", "miss_rate", 0.9,
          {"caches-add-up"}),
-        ("fig5b", "kappa == 16", "miss_rate", 1.5, {"misses-fall", "misses-fall-where-batches-fit"}),  # of all, so their ratios remain
+        ("fig5b", "kappa == 16", "miss_rate", 1.5,  # of all, so their ratios remain
+         {"misses-fall", "misses-fall-where-batches-fit"}),
         ("table7", "minibatching == 'cooperative' and num_ranks == 8 and run == 1", "owned_3", 3,
          {"fewer-inputs", "gain-grows"}),
         ("table7", "minibatching == 'cooperative' and num_ranks == 2 and run == 1", "edges_3", 2, {"fewer-edges"}),
