@@ -56,7 +56,13 @@ def spoiled(table: pd.DataFrame, where: str, column: str, factor: float) -> pd.D
             1.6,
             {"refined-fewer-inputs", "redundancy-grows"},
         ),
-        ("fig16", "method == 'metis' and dataset == 'x' and num_parts == 16", "inputs_ratio", 0.8, {"reg-fewest-inputs"}),
+        (
+            "fig16",
+            "method == 'metis' and dataset == 'x' and num_parts == 16",
+            "inputs_ratio",
+            0.8,
+            {"reg-fewest-inputs"},
+        ),
         (
             "fig16",
             "method == 'metis' and dataset == 'y' and num_parts == 16",
