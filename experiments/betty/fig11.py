@@ -1,4 +1,4 @@
-"""Betty, Figure 11: peak memory by partitioner and number of micro-batches. Figures 12 and 14 to 16 are views of it."""
+"""Betty, Figure 11: peak memory by partitioner and number of micro-batches. Figures 12, 14 and 15 are views of it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -18,6 +18,7 @@ from experiments.cooperative.work_curves import (
     concave,
     fewer_inputs,
     more_concave,
+    more_concave_where_small,
     never_rises,
     savings,
     work_means,
@@ -78,6 +79,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         yield {
             "batch_size": work.batch_size,
             "permutation": work.repetition,
+            "num_nodes": graph.num_nodes,
             "num_seeds": work.num_seeds,
             "num_inputs": work.num_inputs,
             "num_edges": sum(work.edges),
@@ -180,6 +182,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             "edge_inputs",
         ),
         *more_concave(table),
+        *more_concave_where_small(table),
         *fewer_inputs(table),
     ]
     return [*found, _theorem(table)] if table.expected_inputs.notna().any() else found

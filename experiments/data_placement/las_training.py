@@ -11,6 +11,7 @@ from experiments.cooperative.accuracy_runs import (
     TrainingConfig,
     best_f1,
     draw_curves,
+    learnt,
     mean_curves,
     paired_differences,
     training_rows,
@@ -22,6 +23,7 @@ from experiments.data_placement.local_samplers import (
     layer_nodes,
 )
 from experiments.data_placement.movement import TOPOLOGIES, MovementConfig, TopologyName
+from workbench.experiment.claims import once_trained
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import decided_within, mean_intervals
 from workbench.experiment.title import Title
@@ -100,7 +102,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     f1 = differences(best_f1(table, [*RUN, "method"]), "val_f1")
     early, late = (differences(found(table), "loss") for found in (early_losses, late_losses))
-    return [
+    found = [
         *_of_losses("LAS, published", "published", early, late),
         *_of_losses("LAS", "unbiased", early, late),
         decided_within(
@@ -114,6 +116,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             form="+.2%",
         ),
     ]
+    return once_trained(found, learnt(table, ["dataset", "topology", "method"]))
 
 
 def _of_losses(method: str, short: str, early: Any, late: Any) -> list[Finding]:

@@ -84,6 +84,7 @@ def measured(config: Config, data: Dataset, system: InMemory, epoch: int, name: 
         "dollars": seconds / 3600 * DOLLARS_PER_HOUR[name],
         "loss": sum(losses) / len(losses),
         "accuracy": accuracy(config, data, system),
+        "majority": wb.training.majority_accuracy(data.y[data.test_idx]),
         "memory_bytes": nbytes,
         "anonymous_peak_bytes": None if peak.nbytes is None else system.resident_bytes + peak.nbytes,
         "limited": limited,
@@ -173,8 +174,10 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     options: dict[str, Any] = {"by": CASE, "form": ".3f"}
     lost = f"from disk the test accuracy is at most {LOST:.0%} lower than in memory"
     longer = f"an epoch from disk takes at most {LONGER:g} times as long as in memory"
+    learnt = claims.trained(table, value="accuracy", along="epoch", by=[*CASE, "system"])
+    kept = claims.within("keeps-accuracy", lost, ratios, value="lost", most=LOST, **options)
     found = [
-        claims.within("keeps-accuracy", lost, ratios, value="lost", most=LOST, **options),
+        *claims.once_trained([kept], learnt),
         claims.within("predicted", "bytes read are those predicted", ratios, value="bytes", least=1, most=1, **options),
         claims.within("as-fast", longer, ratios, value="longer", most=LONGER, timed=True, **options),
         claims.within(

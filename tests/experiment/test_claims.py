@@ -235,3 +235,55 @@ def test_ratios_of_two_methods():
     ratios = claims.method_ratios(spoiled, value="bytes", among="method", between=("metis", "reg"), by=["data", "k"])
     assert ratios.isna().tolist() == [True, False]
     assert not len(claims.method_ratios(TABLE, value="bytes", among="method", between=("x", "reg"), by=["data", "k"]))
+
+
+def curves(ends: dict[str, float], *, start: float = 0.2, majority: float = 0.3, steps: int = 8) -> pd.DataFrame:
+    """Scores of two seeds per system, which rise to their end until half of the steps."""
+    rows = [
+        (system, seed, step, start + (end - start) * min(1.0, 2 * step / steps), majority)
+        for system, end in ends.items()
+        for seed in (0, 1)
+        for step in range(1, steps + 1)
+    ]
+    return pd.DataFrame(rows, columns=["system", "seed", "step", "score", "majority"])
+
+
+def learnt(table, **more):
+    return claims.trained(table, value="score", along="step", by=["system"], **more)
+
+
+def test_systems_have_learnt_if_all_runs_beat_the_majority_and_no_longer_rise():
+    assert learnt(curves({"a": 0.8, "b": 0.38})).held
+    low = learnt(curves({"a": 0.8, "b": 0.36}))  # a tenth of the way from 0.3 to 1 is 0.37
+    assert low.verdict == "not trained" and low.symbol == "∅" and not low.decided
+    assert low.evidence == "1 of 2 systems; 1 do not beat the majority, first b, seed 0: 0.3600 against 0.3000"
+    table = curves({"a": 0.8, "b": 0.7})
+    stuck = table.assign(score=table.score.mask((table.seed == 1) & (table.system == "a"), 0.3))
+    assert "first a, seed 1: 0.3000" in learnt(stuck).evidence, "the mean over seeds is far above it"
+
+
+def test_systems_that_still_rise_or_were_hardly_tested_have_not_learnt():
+    table = curves({"a": 0.8, "b": 0.7})
+    late = table.step > 6
+    assert learnt(table.assign(score=table.score + 0.009 * late)).held
+    rising = learnt(table.assign(score=table.score + 0.011 * (late & (table.system == "b"))))
+    assert not rising.held and rising.evidence == "1 of 2 systems; 1 still rise, most b: +1.1 points"
+    assert learnt(table.assign(score=table.score - 0.1 * late)).held, "one that falls is done"
+    assert "fewer than 4 evaluations, first a" in learnt(table.query("step > 5")).evidence
+
+
+@pytest.mark.parametrize("column", ["score", "majority"])
+def test_a_score_that_is_lost_shows_nothing(column):
+    table = curves({"a": 0.8})
+    assert not learnt(table.assign(**{column: table[column].mask(table.index == len(table) - 1)})).held
+    assert learnt(table.drop(columns="majority")).verdict == "not trained"
+    failed = pd.DataFrame([{"system": "a", "seed": 2, "status": "FAILED"}])  # has a finding of its own
+    assert learnt(pd.concat([table.assign(status="FINISHED"), failed])).held
+
+
+def test_nothing_untrained_is_compared():
+    table = curves({"a": 0.8})
+    compared = [least(rivals=["range"]), least()]
+    assert claims.once_trained(compared, learnt(table)) == [learnt(table), *compared]
+    shown, *rest = claims.once_trained(compared, learnt(table.assign(majority=0.9)))
+    assert {one.verdict for one in (shown, *rest)} == {"not trained"} and not any(one.counts for one in rest)

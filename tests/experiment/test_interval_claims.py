@@ -1,10 +1,13 @@
 """Claims about expected values: decided by simultaneous intervals."""
 
+import math
+
+import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import t
 
-from workbench.experiment.interval import decided_within, expected_within
+from workbench.experiment.interval import decided_within, expected_within, runs_to_decide
 
 
 def runs(**cases: list[float]) -> pd.DataFrame:
@@ -100,3 +103,28 @@ def test_a_run_that_is_not_a_number_supports_nothing(value: float) -> None:
     for options in ({"most": 0.0}, {"most": 0.0, "proven": True}, {"least": -2.0, "most": 0.0}):
         assert verdict(table, **options) and not verdict(spoiled, **options)
     assert decided(table, most=0.0) == "held" and decided(spoiled, most=0.0) == "did not hold"
+
+
+def test_so_many_runs_as_wanted_decide_four_times_of_five():
+    """The helper's number against trials: normal runs, whose interval lies on one side of the bound or within both."""
+    random = np.random.default_rng(0)
+    for mean, bounds in ((0.002, {"most": 0.005}), (0.001, {"least": -0.005, "most": 0.005}), (0.008, {"most": 0.005})):
+        number = runs_to_decide(mean, 0.004, **bounds)
+        assert number is not None
+        values = random.normal(mean, 0.004, (2000, number))
+        half = t.ppf(0.975, number - 1) * values.std(1, ddof=1) / number**0.5
+        low, high = values.mean(1) - half, values.mean(1) + half
+        least, most = bounds.get("least", -math.inf), bounds["most"]
+        decides = ((low >= least) & (high <= most)) | (low > most) | (high < least)
+        assert 0.74 < decides.mean() < 0.9
+    assert runs_to_decide(0.005, 0.004, most=0.005) is None, "at the bound no number decides"
+
+
+def test_what_is_undecided_says_what_would_decide():
+    found = decided_within("name", "statement", runs(a=[-1.0, 1.1, 0.2, -0.6]), value="value", by=["case"], most=0.0)
+    wanted = runs_to_decide(-0.075, float(np.std([-1.0, 1.1, 0.2, -0.6], ddof=1)), most=0.0)
+    assert found.verdict == "undecided" and wanted is None
+    assert found.evidence.endswith("; more than 1000 runs would decide a, if mean and spread stay")
+    near = decided_within("name", "statement", runs(a=[-1.0, 0.1, -0.6]), value="value", by=["case"], most=0.0)
+    wanted = runs_to_decide(-0.5, float(np.std([-1.0, 0.1, -0.6], ddof=1)), most=0.0)
+    assert near.evidence.endswith(f"; about {wanted} runs would decide a, if mean and spread stay")

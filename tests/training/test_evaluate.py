@@ -16,7 +16,13 @@ from workbench.nn.gnn import GNN
 from workbench.nn.model import MODEL_KINDS, TYPED_MODEL_KINDS, build_model
 from workbench.sampling.neighbor import FullNeighborSampler
 from workbench.training import evaluate as layerwise
-from workbench.training.evaluate import accuracy, full_neighbour_logits, split_accuracies
+from workbench.training.evaluate import (
+    accuracy,
+    full_neighbour_logits,
+    majority_accuracy,
+    roc_auc,
+    split_accuracies,
+)
 
 NODES, IN_DIM, CLASSES = 60, 5, 4
 GRAPH = random_graph(
@@ -188,3 +194,24 @@ def test_accuracies_of_a_split() -> None:
         "train_accuracy": pytest.approx(float(right[:30].double().mean())),
         "val_accuracy": pytest.approx(float(right[[50, 31]].double().mean())),
     }
+
+
+def test_area_under_the_roc_curve_counts_pairs():
+    scores, y = torch.tensor([0.1, 0.7, 0.7, 0.7, 0.2, 0.9, 5.0]), torch.tensor([0, 1, 0, 1, 1, 0, -1])
+    pairs = [(float(p > n) + 0.5 * float(p == n)) for p in scores[y == 1] for n in scores[y == 0]]
+    assert roc_auc(scores, y) == pytest.approx(sum(pairs) / len(pairs))
+    assert roc_auc(-scores, y) == pytest.approx(1 - sum(pairs) / len(pairs))
+    for wrong, told in (
+        ((scores, y.clamp(max=0)), "needs nodes of class 0"),
+        ((scores, y + 1), "needs nodes of class 0"),
+        ((scores[:3], y), "shape"),
+        ((scores.log().neg() / 0, y), "NaN or infinite"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            roc_auc(*wrong)
+
+
+def test_the_majority_is_of_labelled_nodes():
+    assert majority_accuracy(torch.tensor([-1, -1, -1, 2, 2, 0, 1])) == 0.5
+    with pytest.raises(ValueError, match="none of 1 nodes has a label"):
+        majority_accuracy(torch.tensor([-1]))

@@ -20,6 +20,12 @@ def partitioners() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def redundancies() -> pd.DataFrame:
+    """Rows of Figure 16's sweep: in one data set half of the nodes are seeds, in the other 8 %."""
+    table = partitioners().query("model == 'sage-mean'").drop(columns="model")
+    return table.assign(share_of_nodes=table.dataset.map({"x": 0.5, "y": 0.08}))
+
+
 def _row(dataset: str, model: str, fanouts: str, method: str, share: float, k: int) -> dict:
     ratio = 1 + share * (k - 1) / 10
     return {

@@ -38,7 +38,7 @@ SPOILED: list[tuple[str, str, str, float, set[str]]] = [
     ("fig4", f"{MICRO} and precision == 'float64' and epoch == 5", "loss", 2e-8, {"same-losses-float64"}),
     ("fig4", f"{MICRO} and epoch == 5 and dataset == 'y'", "test_accuracy", 0.002, {"same-accuracies"}),
     ("fig4", "approach == 'mini' and epoch == 2", "test_accuracy", -0.3, {"mini-batches-first"}),
-    ("fig4", f"approach == 'mini' and epoch == {EPOCHS}", "test_accuracy", 0.3, {"mini-batches-end-lower"}),
+    ("fig4", "approach == 'mini' and epoch > 5", "test_accuracy", 0.3, {"mini-batches-end-lower"}),
     ("fig13", f"{MICRO} and num_parts == 4 and precision == 'float32'", "loss", 2e-4, {"same-losses-float32"}),
     ("fig13", f"{MICRO} and num_parts == 8 and precision == 'float64'", "loss", 2e-8, {"same-losses-float64"}),
     ("fig13", f"approach == 'whole' and epoch == {EPOCHS}", "test_accuracy", -0.9, {"same-accuracies", "converges"}),
@@ -140,7 +140,8 @@ def test_comparisons_stand_beside_the_paper() -> None:
     fig4 = load_experiment("betty/fig4").compare(against_mini_batches()).set_index(["dataset", "approach"])
     assert fig4.loc[("x", "mini"), ["steps, paper", "steps, here"]].tolist() == [16, 16]
     losses = [fig4.loc[("x", way), "last loss"] for way in ("whole", "micro", "mini")]
-    assert losses == pytest.approx([3.01 * 2 ** (-8 / 3), 3.01 * 2 ** (-8 / 3), 3.01 * 2**-8 * 1.2], abs=2e-7)
+    whole = 3.01 * 2 ** (-EPOCHS / 3)
+    assert losses == pytest.approx([whole, whole, 3.01 * 2**-EPOCHS * 1.2], abs=2e-7)
     fig13 = load_experiment("betty/fig13").compare(by_number_of_parts()).set_index(["dataset", "K"])
     assert fig13.loc[("x", 4), "paper"] == "very close"
     assert fig13.loc[("x", 4), "largest difference, loss"] == pytest.approx(1e-7, rel=1e-3)

@@ -57,7 +57,8 @@ LARGEST = "batch_size == 1024 and dataset == 'y'"
          {"labor-0-fewer-inputs-than-ns"}),
         ("fig6", f"{LARGEST} and task == 'node' and sampler == 'NS'", "num_inputs", 1.5, {"work-is-concave"}),
         ("fig6", f"{LARGEST} and task == 'edge' and sampler == 'NS'", "num_inputs", 2, {"work-per-seed-falls"}),
-        ("fig5a", "policy == 'lru' and kappa == 16 and dataset == 'y'", "miss_rate", 2.1, {"misses-fall", "threefold"}),
+        ("fig5a", "policy == 'lru' and kappa == 16 and dataset == 'y'", "miss_rate", 2.1,
+         {"misses-fall", "misses-fall-where-a-batch-fits", "threefold"}),
         ("fig5a", "policy == 'lru' and kappa == 16 and dataset == 'y'", "miss_rate", 1.5, {"threefold"}),
         ("fig5a", "policy == 'fifo' and kappa == 4 and run == 1", "miss_rate", 0.1, {"belady-least"}),
         ("fig5b", "minibatching == 'cooperative' and kappa == 16", "num_inputs", 1.5, {"work-ratio"}),
@@ -67,7 +68,8 @@ LARGEST = "batch_size == 1024 and dataset == 'y'"
         ("fig5b", "minibatching == 'independent' and kappa == 4", "miss_rate", 0.4, {"cooperation-misses-less"}),
         ("fig5b", "minibatching == 'one PE, one cache' and run == 1 and kappa == 1", "miss_rate", 0.9,
          {"caches-add-up"}),
-        ("fig5b", "kappa == 16", "miss_rate", 1.5, {"misses-fall"}),  # of all, so their ratios remain
+        ("fig5b", "kappa == 16", "miss_rate", 1.5,  # of all, so their ratios remain
+         {"misses-fall", "misses-fall-where-batches-fit"}),
         ("table7", "minibatching == 'cooperative' and num_ranks == 8 and run == 1", "owned_3", 3,
          {"fewer-inputs", "gain-grows"}),
         ("table7", "minibatching == 'cooperative' and num_ranks == 2 and run == 1", "edges_3", 2, {"fewer-edges"}),
@@ -114,9 +116,20 @@ def test_one_run_apart_from_the_others_decides_nothing():
     odd = (table.kappa == 4) & (table.dataset == "x") & (table.seed == 0)
     table.loc[odd, "val_f1"] *= 1.05
     found = {finding.name: finding.verdict for finding in directions("cooperative/table3", table)}
-    assert found == {"no-loss-x": "undecided", "no-loss-y": "held"} | dict.fromkeys(
-        ("infinity-loses-x", "infinity-loses-y"), "held"
-    )
+    held = ("trained-x", "trained-y", "no-loss-y", "infinity-loses-x", "infinity-loses-y")
+    assert found == {"no-loss-x": "undecided"} | dict.fromkeys(held, "held")
+
+
+@pytest.mark.parametrize(("figure", "dataset"), [("table3", "x"), ("fig8", None), ("fig9", None)])
+def test_of_models_that_have_not_learnt_nothing_is_compared(figure, dataset):
+    table = TABLES[figure]()
+    rows = table.dataset == (dataset or "x")
+    table.loc[rows, "majority"] = 0.9
+    found = {one.name: one.verdict for one in directions(f"cooperative/{figure}", table)}
+    assert set(found.values()) == ({"not trained", "held"} if dataset else {"not trained"})
+    assert all((verdict == "not trained") == (not dataset or name.endswith("-x")) for name, verdict in found.items())
+    without = directions(f"cooperative/{figure}", table.drop(columns="majority"))
+    assert {one.verdict for one in without} == {"not trained"}, "it is not shown that anything was learnt"
 
 
 POINTS = {"fig3": 64, "fig5a": 18, "fig5b": 18, "fig6": 64, "table3": 6, "density": 18, "table7": 36}
@@ -153,14 +166,14 @@ def test_the_comparison_of_table3_lists_paper_values_and_differences():
     assert [*shown] == ["κ = 1", "κ = 4", "κ = 16", "κ = 64", "κ = 256", "κ = ∞"]
     assert shown.loc["reddit (paper)", "κ = ∞"] == "95.01 ± 0.30"
     mean, half = shown.loc["x", "κ = 1"].split(" ± ")
-    assert float(mean) == pytest.approx(86.01, abs=0.005) and float(half) == pytest.approx(1.96, abs=0.05)
+    assert float(mean) == pytest.approx(84.01, abs=0.005) and float(half) == pytest.approx(1.96, abs=0.05)
     assert shown.loc["x, difference", "κ = ∞"] == "-2.00 ± 0.00"
 
 
 def test_the_comparison_of_fig8_is_of_the_second_half():
     shown = load_experiment("cooperative/fig8").compare(dependent_training()).set_index(["dataset", "κ"])
     assert shown.loc[("x", "1"), "loss"] == pytest.approx(1 + 0.02 - 0.35, abs=2e-4)
-    assert shown.loc[("y", "∞"), "F1, this sampler"] == pytest.approx(0.6 + 0.15 + 0.035, abs=2e-4)
+    assert shown.loc[("y", "∞"), "F1, this sampler"] == pytest.approx(0.6 + 0.15 + 0.0175, abs=2e-4)
 
 
 def test_the_comparison_of_fig9_is_with_one_batch():
@@ -168,4 +181,4 @@ def test_the_comparison_of_fig9_is_with_one_batch():
     table.loc[(table.num_parts == 8) & (table.sampler == "NS"), ["val_f1", "loss"]] *= 1.02
     shown = load_experiment("cooperative/fig9").compare(table).set_index("P")
     assert shown.loc[8, "F1, difference"].startswith("+0.8") and shown.loc[8, "loss, difference"].startswith("+1.0")
-    assert shown.loc[1, "F1"] == pytest.approx(84.01, abs=0.01)
+    assert shown.loc[1, "F1"] == pytest.approx(83.01, abs=0.01)

@@ -23,7 +23,7 @@ def table() -> pd.DataFrame:
     """A table in which every claim holds."""
     rows = []
     for system, seconds in SECONDS.items():
-        for epoch in (1, 2, 3):
+        for epoch in (1, 2, 3, 4):
             disk = {"read_bytes": 50, "predicted_read_bytes": 50} if system == DISK else {}
             rows.append(
                 {
@@ -37,6 +37,8 @@ def table() -> pd.DataFrame:
                     "epoch_seconds": seconds,
                     "dollars": seconds / 3600 * PRICES[system],
                     "accuracy": BEST[system] * (1 - 0.3 / 3 ** (2 * epoch)),
+                    "majority": 0.1,
+                    "seed": 0,
                     "memory_bytes": 400,
                     "anonymous_peak_bytes": 90 if system == DISK else 600,
                     **disk,
@@ -58,7 +60,7 @@ def test_all_claims_hold_in_a_table_made_for_them() -> None:
 @pytest.mark.parametrize(
     ("rows", "column", "value", "names"),
     [
-        ("system == @DISK and epoch == 3", "accuracy", 0.78, {"keeps-accuracy"}),
+        ("system == @DISK and epoch == 4", "accuracy", 0.78, {"keeps-accuracy"}),
         ("system == @DISK", "read_bytes", 51, {"predicted"}),
         ("system == @DISK", "epoch_seconds", 13.0, {"as-fast"}),
         ("system == @DISK", "dollars", 0.02, {"cheaper"}),
@@ -91,7 +93,7 @@ def test_figures_and_comparisons_have_all_systems() -> None:
         assert experiment.draw(table()).data
         assert set(experiment.compare(table()).system) >= set(SECONDS)
     assert len(node_classification.by_system(table())) == 4
-    assert time_to_accuracy.curves(table()).train_seconds.max() == 240
+    assert time_to_accuracy.curves(table()).train_seconds.max() == 320
 
 
 def small(**options: Any) -> node_classification.Config:
