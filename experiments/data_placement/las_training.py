@@ -81,9 +81,9 @@ def early_losses(table: pd.DataFrame) -> pd.DataFrame:
     return early.groupby([*RUN, "method"], sort=False).loss.mean(skipna=False).reset_index()
 
 
-def differences(found: pd.DataFrame, value: str) -> Any:
-    """Differences from NS with the same seed."""
-    return paired_differences(found, value=value, by=RUN, along="method", base="NS")
+def differences(found: pd.DataFrame, value: str, base: SamplerName = "NS") -> Any:
+    """Differences from a sampler that knows of no buffer, with the same seed."""
+    return paired_differences(found, value=value, by=RUN, along="method", base=base)
 
 
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
@@ -101,10 +101,10 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     f1 = differences(best_f1(table, [*RUN, "method"]), "val_f1")
-    early, late = (differences(found(table), "loss") for found in (early_losses, late_losses))
     found = [
-        *_of_losses("LAS, published", "published", early, late),
-        *_of_losses("LAS", "unbiased", early, late),
+        *_of_losses(table, "LAS, published", "published"),
+        *_of_losses(table, "LAS", "unbiased"),
+        *(_of_losses(table, "LADIES + LAS", "ladies", "LADIES") if "LADIES" in set(table.method) else []),
         decided_within(
             "accuracy",
             f"F1 with all neighbours is that after training with NS, within {100 * MARGIN:g} points, for every sampler",
@@ -119,18 +119,20 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     return once_trained(found, learnt(table, ["dataset", "topology", "method"]))
 
 
-def _of_losses(method: str, short: str, early: Any, late: Any) -> list[Finding]:
+def _of_losses(table: pd.DataFrame, method: SamplerName, short: str, base: SamplerName = "NS") -> list[Finding]:
+    """Loss with a local sampler beside that of one that knows of no buffer."""
+    early, late = (differences(found(table), "loss", base) for found in (early_losses, late_losses))
     how: Any = {"value": "difference", "by": ["dataset", "topology"], "most": 0.0, "form": "+.3f"}
     return [
         decided_within(
             f"{short}-no-slower",
-            f"{method}: over the first half of the training the loss is no higher than with NS",
+            f"{method}: over the first half of the training the loss is no higher than with {base}",
             early[early.method == method],
             **how,
         ),
         decided_within(
             f"{short}-lower-at-the-end",
-            f"{method}: over the last quarter the loss is lower than with NS",
+            f"{method}: over the last quarter the loss is lower than with {base}",
             late[late.method == method],
             **how,
         ),

@@ -35,7 +35,9 @@ class Config(LinkConfig):
         fanout: in- and out-neighbours of the encoder's layer, each.
         epochs: number of epochs; test triples are ranked after each.
         test_triples: test triples that are ranked.
-        test_negatives: entities, drawn uniformly, that each end is ranked among.
+        test_negatives: entities that each end is ranked among.
+        test_by_degree: fraction of these that is drawn in proportion to degrees, as ends of random training triples;
+            None: all are drawn uniformly.
         memory_share: fraction of the bytes of rows, their state and edges that an epoch from disk may need.
         limit: limit what an epoch from disk may allocate to `memory_share`, by the system.
     """
@@ -45,6 +47,7 @@ class Config(LinkConfig):
     epochs: PositiveInt
     test_triples: PositiveInt
     test_negatives: PositiveInt
+    test_by_degree: float | None = Field(default=None, ge=0, le=1)
     memory_share: float = Field(gt=0, le=1)
     limit: bool = False
 
@@ -156,13 +159,21 @@ def ranked(config: Config, kg: wb.links.KnowledgeGraph, system: FewNeighbours) -
     """Rank test triples among some entities, unfiltered; only rows of these and their neighbours are in memory."""
     chosen = permutation(stream(0, Purpose.SPLIT), len(kg.test))[: config.test_triples]
     triples = kg.test[chosen]
-    candidates = permutation(stream(0, Purpose.SPLIT, 1), kg.num_entities)[: config.test_negatives]
+    candidates = ranked_among(config, kg)
     ends = triples[:, ::2].contiguous()
     nodes = torch.unique(torch.cat([ends.flatten(), candidates]))
     head, tail = torch.searchsorted(nodes, ends).unbind(1)
     local = torch.stack((head, triples[:, 1], tail), 1)
     h = system.embeddings(nodes)
     return wb.training.evaluate_links(None, system.decoder, h, local, negatives=torch.searchsorted(nodes, candidates))
+
+
+def ranked_among(config: Config, kg: wb.links.KnowledgeGraph) -> Tensor:
+    """Entities that the ends of test triples are ranked among; of those drawn by degree, some come several times."""
+    by_degree = round((config.test_by_degree or 0) * config.test_negatives)
+    uniform = permutation(stream(0, Purpose.SPLIT, 1), kg.num_entities)[: config.test_negatives - by_degree]
+    ends = torch.randint(2 * len(kg.train), (by_degree,), generator=torch.Generator().manual_seed(0))
+    return torch.cat([uniform, kg.train[ends // 2, ends % 2 * 2]])
 
 
 def last_epochs(table: pd.DataFrame) -> pd.DataFrame:

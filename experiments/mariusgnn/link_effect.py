@@ -16,8 +16,9 @@ from workbench.experiment.title import Title
 
 BY_GROUPS, BY_PARTITIONS = "l, at p = {p}", "p, at l = {l}"
 CASE = ["system", "num_partitions", "num_groups"]
-STEP_BACK, APART = 0.03, 0.01
-"""Of MRR: the relative difference of runs with different seeds, and the absolute one that p may make."""
+STEP_BACK, APART, LONGER = 0.03, 0.01, 1.25
+"""Of MRR: the relative difference of runs with different seeds, and the absolute one that p may make; of an epoch's
+seconds: how many times as long the longest may be at equal memory."""
 
 
 class Config(LinkConfig):
@@ -111,6 +112,9 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         .mrr.agg(lambda mrr: float(mrr.max(skipna=False) - mrr.min(skipna=False)))
         .reset_index()
     )
+    longest: Any = by_partitions.groupby("system").epoch_seconds.agg(
+        lambda s: s.max(skipna=False) / s.min(skipna=False)
+    )
     return [
         claims.monotone(
             "fewer-groups", "the fewer groups, the higher the MRR", by_groups, value="mrr", falling=True,
@@ -123,6 +127,10 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         claims.within(
             "any-p", f"at equal memory p changes the MRR by at most {100 * APART:g} point", apart, value="mrr",
             by=["system"], most=APART,
+        ),
+        claims.within(
+            "time-any-p", f"at equal memory the longest epoch takes at most {LONGER:g} times as long as the shortest",
+            longest.reset_index(), value="epoch_seconds", by=["system"], most=LONGER, timed=True,
         ),
         claims.least(
             "balanced-bias", "the balanced order has less bias than COMET's", found, value="bias", among="system",

@@ -40,9 +40,16 @@ class OrderConfig(PointConfig):
     def capacity(self) -> int:
         return self.groups_in_buffer * self.group_partitions
 
-    def order(self, epoch: int) -> wb.outofcore.BucketOrder:
-        """The order of an epoch."""
+    def order(self, epoch: int, *, reshuffle: bool = False) -> wb.outofcore.BucketOrder:
+        """The order of an epoch, whose cycles may be reshuffled, which the balanced order has none of."""
         p, c = self.num_partitions, self.capacity
+        if reshuffle:
+            options: dict[str, Any] = {"seed": self.seed, "epoch": epoch, "reshuffle": True}
+            return (
+                wb.outofcore.beta_order(p, c, **options)
+                if self.method == BETA
+                else wb.outofcore.comet_order(p, c, self.num_logical, **options)
+            )
         if self.method == BETA:
             return wb.outofcore.beta_order(p, c)
         made = wb.outofcore.comet_order if self.method == COMET else wb.outofcore.balanced_order

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.mariusgnn.node_classification import CASE, panels
+from experiments.mariusgnn.node_classification import CASE, panels, without_controls
 from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
@@ -19,7 +19,7 @@ NEAR = 0.02
 
 def curves(table: pd.DataFrame) -> pd.DataFrame:
     """Seconds of training up to the end of every epoch, and the accuracy then."""
-    rows: Any = table.sort_values("epoch", kind="stable")
+    rows: Any = without_controls(table).sort_values("epoch", kind="stable")
     seconds: Any = rows.groupby([*CASE, "system"], sort=False).epoch_seconds.cumsum()
     return rows.assign(train_seconds=seconds)
 

@@ -1,4 +1,4 @@
-"""The systems that node classification is trained with: in memory, from disk, and DGL's and PyG's in memory."""
+"""The systems that node classification is trained with: in memory, from disk, DGL's and PyG's, and two controls."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +24,9 @@ from workbench.experiment.config import ModelConfig
 from workbench.interop import graph_to_dgl
 
 MEMORY, DISK, DGL, PYG = "in memory", "on disk", "DGL", "PyG"
+LAYER_WISE, REDUCED = "layer-wise", "reduced graph"
+CONTROLS = (LAYER_WISE, REDUCED)
+"""In memory: with a sample per layer in place of DENSE's, and with as few of the nodes as the buffer has."""
 
 
 class SystemConfig(ModelConfig):
@@ -139,6 +142,39 @@ class OnDisk(InMemory):
 
     def columns(self) -> Mapping[str, Any]:
         return {**self._io, "build_seconds": self._build_seconds}
+
+
+class LayerWise(InMemory):
+    """In memory, with neighbours drawn anew in every layer, as DGL does."""
+
+    def _prepare(self, folder: Path) -> None:
+        super()._prepare(folder)
+        self._sampler = wb.NeighborSampler(self._config.fanouts, seed=self._config.seed)
+        options: dict[str, Any] = {"batch_size": self._config.batch_size, "seed": self._config.seed}
+        self._loader = wb.batches(self._graph, self._data.train_idx, sampler=self._sampler, **options)
+
+
+class OnReducedGraph(InMemory):
+    """In memory, with the training nodes and, in every epoch, as many random other nodes as the buffer has."""
+
+    def epoch(self, epoch: int) -> Iterator[Tensor]:
+        config, data = self._config, self._data
+        held = torch.randperm(data.graph.num_nodes, generator=torch.Generator().manual_seed(config.seed + epoch))
+        count = round(data.graph.num_nodes * config.capacity / config.num_partitions)
+        others = held[~torch.isin(held, data.train_idx)][: max(0, count - len(data.train_idx))]
+        options: dict[str, Any] = {"batch_size": config.batch_size, "seed": config.seed, "epoch": epoch}
+        few = among(self._graph, torch.cat([data.train_idx, others]))
+        for _, mb in wb.batches(few, data.train_idx, sampler=self._sampler, **options):
+            yield self._step(mb, self._x, data.y)
+
+
+def among(graph: Graph, nodes: Tensor) -> Graph:
+    """The edges between some nodes, with the ids of all."""
+    held = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    held[nodes] = True
+    kept = held[graph.indices.long()] & held.repeat_interleave(graph.indptr.diff())
+    before = torch.cat([torch.zeros(1, dtype=torch.int64), kept.cumsum(0)])
+    return Graph(before[graph.indptr], graph.indices[kept])
 
 
 class WithDgl(InMemory):
@@ -257,4 +293,11 @@ def why_not(system: str, device: str) -> str:
     return ""
 
 
-SYSTEMS: dict[str, type[InMemory]] = {MEMORY: InMemory, DISK: OnDisk, DGL: WithDgl, PYG: WithPyg}
+SYSTEMS: dict[str, type[InMemory]] = {
+    MEMORY: InMemory,
+    DISK: OnDisk,
+    DGL: WithDgl,
+    PYG: WithPyg,
+    LAYER_WISE: LayerWise,
+    REDUCED: OnReducedGraph,
+}

@@ -11,7 +11,9 @@ from workbench.outofcore.bucket_order import balanced_pairs, beta_states, fewest
 
 ORDERS = {
     "BETA": lambda p, c, groups, **_: wb.outofcore.beta_order(p, c),
+    "BETA, reshuffled": lambda p, c, groups, seed=0: wb.outofcore.beta_order(p, c, seed=seed, reshuffle=True),
     "COMET": wb.outofcore.comet_order,
+    "COMET, reshuffled": lambda *sizes, seed=0: wb.outofcore.comet_order(*sizes, seed=seed, reshuffle=True),
     "balanced": wb.outofcore.balanced_order,
 }
 
@@ -86,6 +88,35 @@ def test_beta_permutes_the_partitions_of_every_epoch():
         for state, held in enumerate(order.states):
             trained = (order.state_of_bucket == state).nonzero()
             assert torch.isin(trained, held).all()
+
+
+@given(st.integers(2, 12), st.data(), st.integers(0, 3))
+def test_reshuffled_cycles_swap_as_often_and_are_others_in_every_epoch(p, data, seed):
+    c = data.draw(st.integers(2, p))
+    plain, shuffled = (wb.outofcore.beta_order(p, c, seed=seed, reshuffle=given) for given in (False, True))
+    assert shuffled.num_swaps == plain.num_swaps
+    assert all(len(shuffled.loaded(state)) == 1 for state in range(1, shuffled.num_states))
+    assert torch.equal(shuffled.states, wb.outofcore.beta_order(p, c, seed=seed, reshuffle=True).states)
+
+
+def test_only_reshuffled_epochs_are_more_than_renamed_partitions():
+    """How many states hold a partition: BETA's epochs have the same numbers, reshuffled ones others."""
+    visits = {
+        reshuffle: {
+            tuple(
+                wb.outofcore.beta_order(12, 4, seed=0, epoch=e, reshuffle=reshuffle)
+                .states.flatten()
+                .bincount()
+                .sort()
+                .values.tolist()
+            )
+            for e in range(20)
+        }
+        for reshuffle in (False, True)
+    }
+    assert len(visits[False]) == 1 < len(visits[True])
+    with pytest.raises(ValueError, match="reshuffle is True, but seed is None"):
+        wb.outofcore.beta_order(12, 4, reshuffle=True)
 
 
 @pytest.mark.parametrize("groups", [*range(1, 34), 64])

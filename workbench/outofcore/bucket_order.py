@@ -6,10 +6,10 @@ the partitions it loads; what it is worth is how random the order of the edges r
 Throughout, there are p partitions, c of them in the buffer (from 2 to p; if p is 1, 1), and l logical groups of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import count, pairwise
 
 import torch
 from torch import Tensor
@@ -91,10 +91,14 @@ class BucketOrder:
         )
 
 
-_GROUPS, _BUCKETS, _LOADS, _EVICTIONS, _NODES, _ROTATIONS, _PARTITIONS = range(7)  # streams of an epoch
+_GROUPS, _BUCKETS, _LOADS, _EVICTIONS, _NODES, _ROTATIONS, _PARTITIONS, _CYCLES = range(
+    8
+)  # streams of an epoch, and from the last one on those of cycles
+
+Shuffle = Callable[[list[int]], list[int]]
 
 
-def beta_states(num_partitions: int, capacity: int) -> list[list[int]]:
+def beta_states(num_partitions: int, capacity: int, shuffle: Shuffle = list) -> list[list[int]]:
     """The states of BETA: every pair of partitions is in one of them, and consecutive states differ by one partition.
 
     The last slot cycles through all partitions on disk; then the other slots are replaced one by one, and what was in
@@ -102,6 +106,8 @@ def beta_states(num_partitions: int, capacity: int) -> list[list[int]]:
 
     Args:
         capacity: number c of partitions in the buffer, from 2 to p; if p is 1, 1.
+        shuffle: permutes the slots and the partitions on disk before every cycle, and these again before they replace
+            the slots.
 
     Returns:
         The content of the buffer's slots in each state.
@@ -122,7 +128,8 @@ def beta_states(num_partitions: int, capacity: int) -> list[list[int]]:
         return evicted
 
     while on_disk:
-        on_disk = [swap(-1, partition) for partition in on_disk]
+        slots[:] = shuffle(slots)
+        on_disk = shuffle([swap(-1, partition) for partition in shuffle(on_disk)])
         retired = min(capacity - 1, len(on_disk))
         for slot in range(retired):
             swap(slot, on_disk[slot])
@@ -130,7 +137,20 @@ def beta_states(num_partitions: int, capacity: int) -> list[list[int]]:
     return states
 
 
-def beta_order(num_partitions: int, capacity: int, *, seed: int | None = None, epoch: int = 0) -> BucketOrder:
+def _shuffle_of(seed: int, epoch: int) -> Shuffle:
+    """A shuffle whose calls in an epoch have a stream each."""
+    calls = count()
+
+    def shuffle(items: list[int]) -> list[int]:
+        key = stream(seed, Purpose.ORDER, epoch, _CYCLES + next(calls))
+        return [items[place] for place in permutation(key, len(items)).tolist()]
+
+    return shuffle
+
+
+def beta_order(
+    num_partitions: int, capacity: int, *, seed: int | None = None, epoch: int = 0, reshuffle: bool = False
+) -> BucketOrder:
     """BETA's epoch: every bucket is trained in the first state that holds both of its partitions.
 
     Args:
@@ -139,16 +159,20 @@ def beta_order(num_partitions: int, capacity: int, *, seed: int | None = None, e
         seed: of a permutation of the partitions in each epoch, so that no partition is always trained last; None: they
             come in the order of their numbers.
         epoch: number of the epoch.
+        reshuffle: before every cycle, permute the buffer and the partitions on disk, as the published code does.
 
     Raises:
-        ValueError: a number out of range.
+        ValueError: a number out of range, or `reshuffle` without a seed.
 
     Source: Mohoney et al., "Marius" (OSDI 2021), section 4.
 
     >>> beta_order(16, 4).num_swaps
     42
     """
-    states = beta_states(num_partitions, capacity)
+    if reshuffle and seed is None:
+        raise ValueError("reshuffle is True, but seed is None; pass a seed of the permutations, such as seed=0")
+    shuffle = _shuffle_of(seed, epoch) if reshuffle and seed is not None else list
+    states = beta_states(num_partitions, capacity, shuffle)
     if seed is not None:
         name = permutation(stream(seed, Purpose.ORDER, epoch, _PARTITIONS), num_partitions).tolist()
         states = [[name[partition] for partition in slots] for slots in states]
@@ -194,7 +218,13 @@ def check_capacity(num_partitions: int, capacity: int) -> None:
 
 
 def comet_order(
-    num_partitions: int, capacity: int, num_groups: int | None = None, *, seed: int = 0, epoch: int = 0
+    num_partitions: int,
+    capacity: int,
+    num_groups: int | None = None,
+    *,
+    seed: int = 0,
+    epoch: int = 0,
+    reshuffle: bool = False,
 ) -> BucketOrder:
     """COMET's epoch: physical partitions in random logical groups, whose states are BETA's.
 
@@ -205,6 +235,8 @@ def comet_order(
             2p/c, which costs least (section 6).
         seed: of the groups and of the buckets' states.
         epoch: number of the epoch, each of which has other groups.
+        reshuffle: before every cycle of BETA's, permute the groups in the buffer and on disk, as the published code
+            does. The number of loads is the same.
 
     Raises:
         ValueError: a number out of range, or one that does not divide the partitions; the message names the remedy.
@@ -215,7 +247,8 @@ def comet_order(
     BucketOrder(COMET: 32 partitions, 8 in the buffer, 28 states, 108 swaps)
     """
     size, in_buffer = group_size(num_partitions, capacity, num_groups)
-    states = beta_states(num_partitions // size, in_buffer)
+    shuffle = _shuffle_of(seed, epoch) if reshuffle else list
+    states = beta_states(num_partitions // size, in_buffer, shuffle)
     return grouped_order("COMET", num_partitions, states, seed=seed, epoch=epoch)
 
 

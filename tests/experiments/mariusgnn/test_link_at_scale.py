@@ -114,11 +114,23 @@ def test_rows_that_pass_through_the_buffer_are_those_of_the_store(tmp_path: Path
     assert torch.equal(system.read(ids), system._values()[ids])
 
 
+def test_half_of_the_entities_ranked_among_are_drawn_by_degree() -> None:
+    """Those have the mean degree of a random end, Σ d² / Σ d; the others that of all entities."""
+    config = smallest(encoder="none", system=MEMORY, test_negatives=20_000, test_by_degree=0.5)
+    kg = config.dataset.load()
+    degrees = torch.bincount(kg.train[:, ::2].flatten(), minlength=kg.num_entities).double()
+    found = link_at_scale.ranked_among(config, kg)
+    uniform, by_degree = found[:-10_000], found[-10_000:]
+    assert len(uniform) == min(10_000, kg.num_entities) == len(uniform.unique())
+    assert float(degrees[by_degree].mean()) == pytest.approx(float((degrees**2).sum() / degrees.sum()), rel=0.1)
+    assert len(link_at_scale.ranked_among(config.model_copy(update={"test_by_degree": None}), kg)) == kg.num_entities
+
+
 def test_ranks_are_those_of_all_rows_at_once(tmp_path: Path) -> None:
     """With every entity as a negative and the decoder alone, MRR is the library's over all rows."""
     import workbench as wb
 
-    config = smallest(encoder="none", system=COMET, test_triples=60, test_negatives=10**6)
+    config = smallest(encoder="none", system=COMET, test_triples=60, test_negatives=10**6, test_by_degree=None)
     kg = config.dataset.load()
     system = link_at_scale.FewInBuffer(config, kg, tmp_path / "store")  # type: ignore[arg-type]
     found = link_at_scale.ranked(config, kg, system)  # type: ignore[arg-type]

@@ -49,6 +49,7 @@ def test_all_claims_hold_in_a_table_made_for_them() -> None:
         ("num_groups == 16", "disk_bytes", 10, {"bytes"}),
         ("num_groups == 16", "epoch_seconds", 1.0, {"time"}),
         ("num_partitions == 64", "mrr", 0.25, {"any-p"}),
+        ("num_partitions == 64", "epoch_seconds", 13.0, {"time-any-p"}),
         ("num_partitions == 64 and system == @BALANCED", "bias", 0.95, {"balanced-bias"}),
     ],
 )

@@ -8,14 +8,25 @@ import torch
 
 import workbench as wb
 from experiments.mariusgnn import node_classification, time_to_accuracy
-from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY, PYG, SYSTEMS, why_not
+from experiments.mariusgnn.training_systems import (
+    CONTROLS,
+    DGL,
+    DISK,
+    LAYER_WISE,
+    MEMORY,
+    PYG,
+    REDUCED,
+    SYSTEMS,
+    among,
+    why_not,
+)
 from tests.experiments.directions import directions
 from tests.hop_loader import HopLoader
 from workbench.experiment.config import DataConfig
 from workbench.experiment.figure_loader import load_experiment
 
-SECONDS = {MEMORY: 10.0, DISK: 11.0, DGL: 30.0, PYG: 80.0}
-BEST = {MEMORY: 0.8, DISK: 0.795, DGL: 0.8, PYG: 0.8}
+SECONDS = {MEMORY: 10.0, DISK: 11.0, DGL: 30.0, PYG: 80.0, LAYER_WISE: 12.0, REDUCED: 6.0}
+BEST = {MEMORY: 0.8, DISK: 0.795, DGL: 0.8, PYG: 0.8, LAYER_WISE: 0.802, REDUCED: 0.79}
 PRICES = node_classification.DOLLARS_PER_HOUR
 
 
@@ -55,12 +66,16 @@ def test_all_claims_hold_in_a_table_made_for_them() -> None:
     for name in ("node_classification", "time_to_accuracy"):
         assert lost(name, table()) == set()
         assert lost(name, table().query("system not in [@DGL, @PYG]")) == set()
+        assert lost(name, table().query("system not in @CONTROLS")) == set()
 
 
 @pytest.mark.parametrize(
     ("rows", "column", "value", "names"),
     [
         ("system == @DISK and epoch == 4", "accuracy", 0.78, {"keeps-accuracy"}),
+        ("system == @DGL and epoch == 4", "accuracy", 0.81, {"dense-near-dgl"}),
+        ("system == @LAYER_WISE and epoch == 4", "accuracy", 0.785, {"layer-wise-as-dgl"}),
+        ("system == @REDUCED and epoch == 4", "accuracy", 0.81, {"reduced-as-disk"}),
         ("system == @DISK", "read_bytes", 51, {"predicted"}),
         ("system == @DISK", "epoch_seconds", 13.0, {"as-fast"}),
         ("system == @DISK", "dollars", 0.02, {"cheaper"}),
@@ -91,8 +106,8 @@ def test_figures_and_comparisons_have_all_systems() -> None:
     for name in ("node_classification", "time_to_accuracy"):
         experiment = load_experiment(f"mariusgnn/{name}")
         assert experiment.draw(table()).data
-        assert set(experiment.compare(table()).system) >= set(SECONDS)
-    assert len(node_classification.by_system(table())) == 4
+        assert set(experiment.compare(table()).system) >= set(SECONDS) - set(CONTROLS)
+    assert len(node_classification.by_system(table())) == 6
     assert time_to_accuracy.curves(table()).train_seconds.max() == 320
 
 
@@ -118,6 +133,22 @@ def test_rows_of_a_small_run() -> None:
     assert (memory["system"], disk["system"]) == (MEMORY, DISK)
     assert memory["num_steps"] == disk["num_steps"]
     assert disk["read_bytes"] == disk["predicted_read_bytes"] > 0
+
+
+def test_controls_train_the_same_steps_with_other_samples() -> None:
+    config = small(systems=(MEMORY, *CONTROLS))
+    memory, layer_wise, reduced = node_classification.run(config)
+    assert memory["num_steps"] == layer_wise["num_steps"] == reduced["num_steps"] > 0
+    assert len({memory["loss"], layer_wise["loss"], reduced["loss"]}) == 3
+
+
+def test_a_reduced_graph_has_the_edges_between_its_nodes() -> None:
+    src, dst = torch.randint(30, (2, 200), generator=torch.Generator().manual_seed(0))
+    held = set(range(0, 30, 2))
+    few = among(wb.Graph.from_edges(src, dst, num_nodes=30), torch.tensor(sorted(held)))
+    expected = sorted((s, d) for s, d in zip(src.tolist(), dst.tolist(), strict=True) if {s, d} <= held)
+    ends = torch.arange(30).repeat_interleave(few.indptr.diff())
+    assert sorted(zip(few.indices.tolist(), ends.tolist(), strict=True)) == expected and few.num_nodes == 30
 
 
 def test_features_in_half_precision_are_trained_from_memory_and_disk() -> None:
