@@ -20,7 +20,9 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
     rows = shown(table).query("method == 'reg'")
-    by_parts = rows.groupby(["panel", "num_parts"])[["peak_bytes", "training_seconds"]].median().unstack("num_parts")
+    by_parts: Any = (
+        rows.groupby(["panel", "num_parts"])[["peak_bytes", "training_seconds"]].median().unstack("num_parts")
+    )
     most = rows.num_parts.max()
     memory, time = (by_parts[value] for value in ("peak_bytes", "training_seconds"))
     return Title(

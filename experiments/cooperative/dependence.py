@@ -138,7 +138,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Miss rate, and the worst batch's misses over the mean's, by dependence; the paper gives no numbers."""
-    rows = shown(table).groupby([*CASE, "dependence"], sort=False)[["miss_rate", "worst_to_mean"]].mean()
+    rows: Any = shown(table).groupby([*CASE, "dependence"], sort=False)[["miss_rate", "worst_to_mean"]].mean()
     wide: Any = rows.unstack("dependence")
     wide.columns = [f"{value.replace('_', ' ')}, {way}" for value, way in wide.columns]
     return wide.reset_index()

@@ -25,7 +25,8 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
-    comet: Any = table[table.method == COMET].sort_values("num_partitions").groupby(["num_logical", "num_partitions"])
+    of_comet: Any = table[table.method == COMET]
+    comet = of_comet.sort_values("num_partitions").groupby(["num_logical", "num_partitions"])
     medians = comet[["partition_bias", "modelled_io_seconds"]].median().groupby("num_logical")
     first, last = medians.first(), medians.last()
     return Title(

@@ -70,8 +70,9 @@ def series(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
-    found = series(table)
-    groups: Any = found[found.series.str.startswith("l") & (found.system == COMET)].sort_values("value")
+    found: Any = series(table)
+    of_comet: Any = found[found.series.str.startswith("l") & (found.system == COMET)]
+    groups = of_comet.sort_values("value")
     first, last = groups.iloc[0], groups.iloc[-1]
     return Title(
         "From {least} to {most} groups: COMET's MRR {first:.3f} → {last:.3f}",
@@ -86,7 +87,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
     from workbench.plots.style import titled
 
-    found = series(table)
+    found: Any = series(table)
     figure: Any = lines(
         found.rename(columns={"mrr": "filtered MRR", "epoch_seconds": "seconds per epoch"}),
         x="value",
@@ -103,7 +104,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    found = series(table)
+    found: Any = series(table)
     by_groups: Any = found[found.series.str.startswith("l")]
     by_partitions: Any = found[found.series.str.startswith("p")]
     options: dict[str, Any] = {"along": "num_groups", "by": ["system"]}

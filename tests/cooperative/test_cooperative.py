@@ -13,6 +13,7 @@ import workbench as wb
 from tests.sampling.test_contract import (
     BOTH_WAYS,
     INDEPENDENT,
+    SAMPLERS,
     LastNeighbors,
     assert_same_batch,
     excluded_edges,
@@ -87,7 +88,11 @@ def assert_filled(batches: Sequence[wb.MiniBatch], number: int, owner: Tensor) -
         assert len(block.indices[block.indices >= owned].unique()) == block.num_src - owned
 
 
-@pytest.mark.parametrize("name", [name for name in INDEPENDENT if name not in BOTH_WAYS])
+TOGETHER = [name for name in SAMPLERS if name in INDEPENDENT or hasattr(SAMPLERS[name], "draw_owned")]
+"""Samplers whose rows are independent, or that exchange with other ranks what rows depend on."""
+
+
+@pytest.mark.parametrize("name", [name for name in TOGETHER if name not in BOTH_WAYS])
 @examples(5)
 @given(graph=graphs(), step=st.integers(-3, 3), num_ranks=st.integers(1, 4), data=st.data())
 def test_the_ranks_together_sample_the_batch(
@@ -168,6 +173,37 @@ def test_ranks_without_seeds_nodes_or_edges() -> None:
     assert [mb.node_ids.tolist() for mb in batches] == [[0, 4, 1], [2], [], [3], []]
 
 
+@pytest.mark.parametrize("importance", [1, 3, "*"])
+@pytest.mark.parametrize("num_ranks", [2, 5])
+def test_importance_is_that_of_the_destinations_of_all_ranks(importance: Any, num_ranks: int) -> None:
+    """π of rows drawn on one rank alone would be another: the union is the batch of one process, weights included."""
+    owner = torch.randint(num_ranks, (60,), generator=torch.Generator().manual_seed(num_ranks))
+    for options in (
+        {},
+        {"poisson": False},
+        {"dependence": wb.Smoothed(4), "edge_ids": True},
+        {"layer_dependency": True},
+    ):
+        sampler = wb.LaborSampler([3, -1, 2], importance=importance, **options)
+        whole = sampler.sample(GRAPH, SEEDS, step=3)
+        assert_together(by_real_ranks(GRAPH, SEEDS, owner, num_ranks, sampler=sampler, step=3), whole, owner)
+    alone = wb.cooperative.independent_batches(GRAPH, SEEDS, sampler=sampler, owner=owner, num_ranks=num_ranks, step=3)
+    drawn: dict[int, list[tuple[float, ...]]] = {}
+    for mb in alone:
+        drawn |= rows_of(mb, 2)
+    assert drawn != rows_of(whole, 2)
+
+
+def test_a_lie_about_owned_sources_is_refused() -> None:
+    """Ranks that ask for nodes that this one does not own are refused before π is computed."""
+    part = wb.sampling.OwnedGraph.of(GRAPH, OWNER, 1)
+    rank = wb.cooperative.sample_owned(part, SEEDS, sampler=wb.LaborSampler([3], importance=1))
+    next(rank)
+    none, node = torch.empty(0, dtype=torch.int64), int((OWNER == 2).nonzero()[0])
+    with pytest.raises(IndexError, match=rf"the ids that other ranks ask for contains {node}, which rank 2 owns"):
+        rank.send([torch.tensor([node]), none, none])
+
+
 def test_independent_ranks_sample_their_own_seeds() -> None:
     sampler = wb.LaborSampler([3, 2], importance=1)
     batches = wb.cooperative.independent_batches(GRAPH, SEEDS, sampler=sampler, owner=OWNER, num_ranks=3, step=2)
@@ -224,13 +260,11 @@ def test_random_walks_have_no_edge_types_so_relational_layers_refuse_them_on_any
 
 def test_invalid_arguments_are_refused_before_work_starts() -> None:
     part = wb.sampling.OwnedGraph.of(GRAPH, OWNER, 0)
-    for importance in (1, "*"):
-        with pytest.raises(ValueError, match=r"cooperative sampling needs .* LaborSampler .* importance=0"):
-            wb.cooperative.sample_owned(part, SEEDS, sampler=wb.LaborSampler([3], importance=importance))  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=r"cooperative sampling needs .* LaborSampler .* importance=0"):
-            wb.cooperative.CooperativeSampler(
-                wb.LaborSampler([3], importance=importance), wb.sampling.OwnedGraph(GRAPH, 0 * OWNER.int(), 0, 1)
-            )  # type: ignore[arg-type]
+    message = r"cooperative sampling needs .* LadiesSampler .* importance=0"
+    with pytest.raises(ValueError, match=message):
+        wb.cooperative.sample_owned(part, SEEDS, sampler=wb.LadiesSampler([3]))
+    with pytest.raises(ValueError, match=message):
+        wb.cooperative.CooperativeSampler(wb.LadiesSampler([3]), wb.sampling.OwnedGraph(GRAPH, 0 * OWNER.int(), 0, 1))
     with pytest.raises(ValueError, match=r"seeds contains 4 more than once"):
         wb.cooperative.sample_owned(part, torch.tensor([4, 2, 4]), sampler=SAMPLER)
     with pytest.raises(IndexError, match=r"seeds contains 60"):

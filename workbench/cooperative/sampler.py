@@ -32,7 +32,8 @@ class CooperativeSampler(OwnedSampler):
     `torch.distributed.new_group()`: collectives of two threads must not share one.
 
     Args:
-        sampler: draws the rows; each must depend on its node alone (`rows_are_independent`).
+        sampler: draws the rows; each must depend on its node alone (`rows_are_independent`), or the sampler exchanges
+            what it needs with the owners of nodes (`draw_owned`), as random walks, LABOR-i and LABOR-* do.
         owned: the in-edges of this rank's nodes, and the owner of every node.
         group: the ranks; None for all.
         traffic: counts the ids that other ranks ask for, as "rank".
@@ -46,7 +47,8 @@ class CooperativeSampler(OwnedSampler):
     def __init__(
         self, sampler: Sampler, owned: OwnedGraph, group: Group = None, *, traffic: Traffic | None = None
     ) -> None:
-        require_row_independence(sampler, "cooperative sampling")
+        if not hasattr(sampler, "draw_owned"):
+            require_row_independence(sampler, "cooperative sampling")
         super().__init__(sampler, owned, group, traffic=traffic)
 
     def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:

@@ -56,7 +56,7 @@ def sample_owned(
         owned: the rank's part of the graph.
         seeds: int64 or int32 node ids, each once: the global batch, the same for all ranks. A rank samples those that
             it owns, possibly none.
-        sampler: draws every row independently of the others.
+        sampler: draws every row independently of the others, or defines `draw_owned`, as LABOR-i and LABOR-* do.
         step: number of the batch, which selects the random variates; the same for all ranks.
         exclude_edges: int64 or int32, raw-graph edge ids that must not be drawn, of any rank.
 
@@ -79,8 +79,8 @@ def sample_owned(
 
 def _checked_seeds(owned: OwnedGraph, seeds: Tensor, sampler: Sampler, step: int) -> Tensor:
     check_sampler(sampler)
-    require_row_independence(sampler, "cooperative sampling")
     if not hasattr(sampler, "draw_owned"):
+        require_row_independence(sampler, "cooperative sampling")
         owned.check_reads(sampler)
     check_seed(step, "step")
     return check_ids("seeds", seeds, owned.graph.num_nodes, unique=True).to(owned.graph.device)

@@ -43,8 +43,8 @@ def ratio_range(compared: pd.DataFrame) -> tuple[float, float] | None:
     if of_columns:
         found = compared[of_columns]
     else:
-        texts = compared.select_dtypes(exclude="number").astype(str)
-        is_ratio = texts.apply(lambda column: column.str.endswith(f" ({RATIO})")).any(axis=1)
+        texts: Any = compared.select_dtypes(exclude="number").astype(str)
+        is_ratio: Any = texts.apply(lambda column: column.str.endswith(f" ({RATIO})")).any(axis=1)
         found = (
             compared.loc[is_ratio.to_numpy(dtype=bool)].select_dtypes("number").drop(columns=[*_KEYS], errors="ignore")
         )
@@ -122,14 +122,14 @@ def _with_rows(table: pd.DataFrame) -> pd.DataFrame:
     first = next((n for n in names if table[n].astype(str).str.fullmatch(_OF_PAPER).any()), None)
     if first is None:
         return table
-    is_paper = table[first].astype(str).str.fullmatch(_OF_PAPER)
+    is_paper: Any = table[first].astype(str).str.fullmatch(_OF_PAPER)
     names = [name for name in names if table.loc[is_paper, name].notna().any()]
     keys = list(dict.fromkeys([*names, *(name for name in table if name in _KEYS)]))
-    bare = table[first].astype(str).str.replace(r" \((paper|reported)\)", "", regex=True)
+    bare: Any = table[first].astype(str).str.replace(r" \((paper|reported)\)", "", regex=True)
     paper = table[is_paper].assign(**{first: bare})
     here = table[~is_paper].assign(**{first: table[first].astype(str).str.removeprefix("synthetic-")})
     values = [name for name in table if name not in keys and pd.api.types.is_numeric_dtype(table[name])]
-    anywhere = len(paper) > 0 and paper[first].eq("any").all() and len(keys) > 1
+    anywhere = len(paper) > 0 and bool(paper[first].eq("any").all()) and len(keys) > 1
     on = [key for key in keys if key != first] if anywhere else keys
     paper = paper.drop(columns=first) if anywhere else paper
     both: Any = here.merge(paper.drop_duplicates(on), on=on, suffixes=("", "_paper"))

@@ -57,10 +57,10 @@ class Title:
         self.numbers = numbers
 
     @property
-    def text(self) -> str | None:
-        """The title, or None if a field has no case: there is nothing to say."""
+    def text(self) -> str:
+        """The title, or "" if a field has no case: there is nothing to say."""
         if any(not len(values) for values in self.series.values()):
-            return None
+            return ""
         cases = {name: Cases(values) for name, values in self.series.items()}
         return self.template.format(**{**self.numbers, **cases})
 

@@ -3,7 +3,7 @@
 Balın, Çatalyürek: "Layer-neighbor sampling: defusing neighborhood explosion in GNNs", NeurIPS 2023.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Literal
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import check_seed
+from workbench.core.exchange import AllToAll
 from workbench.core.graph import Graph
 from workbench.core.randomness import Dependence, Purpose, Variates, check_dependence, variates
 from workbench.kernels.hash import (
@@ -27,7 +28,8 @@ from workbench.kernels.hash import (
 )
 from workbench.kernels.jit import compiled, compiled_inline
 from workbench.kernels.lanes import LANES, first_lanes, hash_below
-from workbench.sampling.labor_importance import draw_important
+from workbench.sampling.labor_importance import draw_important, draw_important_owned
+from workbench.sampling.owned_graph import OwnedGraph
 from workbench.sampling.poisson import keep_edges, mark_smallest, prefetch_rows, without_excluded, write_kept
 from workbench.sampling.sampler import (
     UNLIMITED,
@@ -35,7 +37,10 @@ from workbench.sampling.sampler import (
     Drawn,
     ExcludingSampler,
     Fanout,
+    candidates,
+    check_draw,
     checked_fanouts,
+    excluded_positions,
     expanded,
     is_excluded_torch,
     row_offsets,
@@ -128,6 +133,35 @@ class LaborSampler(ExcludingSampler):
         else:
             draw = partial(draw_shared, graph.indices, **options)
             drawn = draw(rows, fanout) if isinstance(fanout, int) else draw_by_type(graph, rows, fanout, draw)
+        return drawn if graph.edge_weight is None else apply_edge_weight(drawn, graph.edge_weight)
+
+    @property
+    def draw_owned(self) -> Callable[..., AllToAll[Drawn]]:
+        """Draws the rows of nodes of one rank: π is computed by the owners of the sources, over the destinations of all
+        ranks, as `random_walk.RandomWalkSampler.draw_owned`. Missing for importance 0, whose rows are independent."""
+        if self.importance == 0:
+            raise AttributeError("LaborSampler with importance=0 draws every row alone; call draw")
+        return self._draw_owned
+
+    def _draw_owned(
+        self, owned: OwnedGraph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
+    ) -> AllToAll[Drawn]:
+        graph, fanout = owned.graph, self.fanouts[layer]
+        nodes = owned.check_owned("nodes", check_draw(self, graph, nodes, layer=layer, step=step))
+        excluded = excluded_positions(graph, owned.own_edges(exclude_edges))
+        if not isinstance(fanout, int) or fanout == -1:
+            return self._draw(graph, excluded, nodes, layer=layer, step=step)
+        drawn = yield from draw_important_owned(
+            owned,
+            candidates(graph, nodes, excluded),
+            fanout,
+            rounds=None if self.importance == "*" else int(self.importance),
+            poisson=self.poisson,
+            variates=variates(
+                self.seed, Purpose.SAMPLING, step, 0 if self.layer_dependency else layer, self.dependence
+            ),
+            positions=self.edge_ids or graph.edge_weight is not None or graph.edge_type is not None,
+        )
         return drawn if graph.edge_weight is None else apply_edge_weight(drawn, graph.edge_weight)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.core.exchange import AllToAll
 from workbench.core.randomness import Variates
 from workbench.kernels.buffers import constant
 from workbench.kernels.hash import mixed_uniform, mixed_uniform_torch
@@ -30,6 +31,7 @@ from workbench.kernels.jit import compiled, compiled_inline
 from workbench.kernels.lanes import LANES, at_most_one, clamped_sum, compress, first_lanes, gather, hash_units, multiply
 from workbench.kernels.relabel import invalid_source, relabeler
 from workbench.kernels.threads import get_num_threads, parallel_rows, run_tasks
+from workbench.sampling.owned_graph import OwnedGraph
 from workbench.sampling.poisson import keep_edges, mark_smallest, prefetch_rows, write_kept
 from workbench.sampling.sampler import Candidates, Drawn, ExpandedRows, expand_offsets, row_offsets
 from workbench.sampling.uniform import draw_uniform, draw_uniform_torch
@@ -418,12 +420,39 @@ def draw_important_torch(
 ) -> Drawn:
     """Draw as `draw_important` does, in plain torch for any device; its oracle."""
     full = draw_uniform_torch(rows, indices, -1, replace=False, key=0, positions=True)
-    assert full.positions is not None
-    layer = number_sources_torch(full.indptr, full.sources)
+    layer = number_sources_torch(full.indptr, full.sources)._replace(positions=full.positions)
     found = importance_torch(layer, fanout, rounds)
-    local, row = layer.local, expand_offsets(full.indptr, len(layer.local))
-    edges, whole = ExpandedRows(full.indptr, row, full.positions), rows.degrees <= fanout
-    assert layer.ids is not None
+    return _keep_torch(rows, indices, fanout, layer, found, poisson=poisson, variates=variates, positions=positions)
+
+
+def number_sources_torch(indptr: Tensor, sources: Tensor) -> BipartiteLayer:
+    """Number the sources of consecutive rows by rank in plain torch; numbers beyond the distinct sources have no edges.
+
+    The host need not know how many are distinct, for which it would have to wait.
+    """
+    values, order = sources.long().sort()
+    rank = torch.zeros_like(values)
+    torch.cumsum(values[1:] != values[:-1], 0, out=rank[1:])
+    local = torch.empty_like(rank).index_put_((order,), rank)
+    ids = torch.zeros_like(values).index_put_((rank,), values)
+    return BipartiteLayer(indptr, indptr[:-1], indptr.diff(), local, sources, len(values), ids)
+
+
+def _keep_torch(
+    rows: Candidates,
+    indices: Tensor,
+    fanout: int,
+    layer: BipartiteLayer,
+    found: Importance,
+    *,
+    poisson: bool,
+    variates: Variates,
+    positions: bool,
+) -> Drawn:
+    """Keep candidates with their probabilities, and weigh them."""
+    assert layer.ids is not None and layer.positions is not None
+    local, row = layer.local, expand_offsets(layer.offsets, len(layer.local))
+    edges, whole = ExpandedRows(layer.offsets, row, layer.positions), rows.degrees <= fanout
     keys = (mixed_uniform_torch(*variates, layer.ids) * found.rho)[local]
     if poisson:
         mask = (keys * found.x[row] <= 1) | whole[row]
@@ -439,21 +468,88 @@ def draw_important_torch(
     total = torch.zeros_like(counts).index_add_(0, row, (inverse * scale[row]).long())
     norm = counts.double() * scale / total.double()
     weight = torch.where(whole[row], 1.0, inverse * norm[row]).float()
-    position = full.positions[kept]
+    position = layer.positions[kept]
     return Drawn(indptr, indices[position], position if positions else None, weight)
 
 
-def number_sources_torch(indptr: Tensor, sources: Tensor) -> BipartiteLayer:
-    """Number the sources of consecutive rows by rank in plain torch; numbers beyond the distinct sources have no edges.
+def draw_important_owned(
+    owned: OwnedGraph,
+    rows: Candidates,
+    fanout: int,
+    *,
+    rounds: int | None,
+    poisson: bool,
+    variates: Variates,
+    positions: bool,
+) -> AllToAll[Drawn]:
+    """Draw the rows of one rank's nodes as `draw_important` draws them among the rows of all ranks.
 
-    The host need not know how many are distinct, for which it would have to wait.
+    Every value it yields is a list of int64 vectors, one per rank, to exchange.
+
+    Args:
+        owned: the rank's part of the graph.
+        rows: candidates of the rank's destinations.
+        fanout: k, at least 1. The others as for `draw_important`.
     """
-    values, order = sources.long().sort()
-    rank = torch.zeros_like(values)
-    torch.cumsum(values[1:] != values[:-1], 0, out=rank[1:])
-    local = torch.empty_like(rank).index_put_((order,), rank)
-    ids = torch.zeros_like(values).index_put_((rank,), values)
-    return BipartiteLayer(indptr, indptr[:-1], indptr.diff(), local, sources, len(values), ids)
+    indices = owned.graph.indices
+    full = draw_uniform_torch(rows, indices, -1, replace=False, key=0, positions=True)
+    sources, local = torch.unique(full.sources.long(), return_inverse=True)
+    layer = BipartiteLayer.of_csr(full.indptr, local, sources)._replace(positions=full.positions)
+    found = yield from _importance_owned(owned, layer, fanout, rounds)
+    return _keep_torch(rows, indices, fanout, layer, found, poisson=poisson, variates=variates, positions=positions)
+
+
+def _importance_owned(
+    owned: OwnedGraph, layer: BipartiteLayer, fanout: int, rounds: int | None
+) -> AllToAll[Importance]:
+    """Compute `importance_torch` over the destinations of all ranks: x_s is its destination's, ρ_t its owner's.
+
+    In every round ranks send the minima of x_s over their destinations to the owners of the sources, of all that have
+    a candidate edge, and get ρ_t back. A minimum, and a sum of whole numbers, do not depend on the order, so ρ is that
+    of one process to the bit.
+    """
+    degrees, local, ids = layer.degrees, layer.local, layer.ids
+    assert ids is not None
+    row = torch.repeat_interleave(torch.arange(len(degrees), device=local.device), degrees)
+    k = torch.tensor(float(fanout), dtype=torch.float64, device=local.device)
+    x, target = degrees.double() / k, degrees.double() * degrees.double() / k
+    owner, rank = owned.owner[ids], owned.rank
+    by_rank = [(owner == other).nonzero()[:, 0] for other in range(owned.num_ranks)]
+    asked = yield [ids[own] if other != rank else ids[:0] for other, own in enumerate(by_rank)]
+    for number, wanted in enumerate(asked):
+        if number != rank:
+            owned.check_owned("the ids that other ranks ask for", wanted)
+    parts = [ids[by_rank[rank]] if other == rank else wanted.to(ids) for other, wanted in enumerate(asked)]
+    mine, places = torch.unique(torch.cat(parts), return_inverse=True)
+    place = places.split([len(part) for part in parts])
+    rho, of_mine = torch.ones_like(ids, dtype=torch.float64), torch.ones_like(mine, dtype=torch.float64)
+    previous, done, again = math.inf, 0, True
+    while again:
+        least = torch.full_like(rho, math.inf).scatter_reduce(0, local, x[row], "amin")
+        sent = yield [_bits(least[own if other != rank else own[:0]]) for other, own in enumerate(by_rank)]
+        minima = [least[by_rank[rank]] if other == rank else _floats(found, rho) for other, found in enumerate(sent)]
+        of_all = torch.full_like(of_mine, math.inf).scatter_reduce(0, places, torch.cat(minima), "amin")
+        of_mine = (of_mine * of_all).clamp(min=_SMALLEST)
+        number = (of_mine.reciprocal().clamp(max=1) * _COUNT_SCALE).long().sum()[None]
+        answers = [torch.cat([number, _bits(of_mine[at])]) for at in place]
+        back = yield [answer if other != rank else answer[:0] for other, answer in enumerate(answers)]
+        back[rank] = answers[rank]
+        for own, answer in zip(by_rank, back, strict=True):
+            rho[own] = _floats(answer[1:], rho)
+        total = float(sum(int(answer[0]) for answer in back))
+        x = _solve_torch(rho[local], row, degrees > fanout, x, target, sum_scales(degrees, fanout))
+        done += 1
+        again, previous = done != rounds and total < previous * _CONVERGED, total
+    return Importance(rho, x, done)
+
+
+def _bits(values: Tensor) -> Tensor:
+    """Float64 as int64, which ranks exchange."""
+    return values.contiguous().view(torch.int64)
+
+
+def _floats(bits: Tensor, like: Tensor) -> Tensor:
+    return bits.to(like.device).contiguous().view(torch.float64)
 
 
 _DENSE = 4  # nodes of the graph per candidate up to which arrays of all nodes are cheaper than relabelling

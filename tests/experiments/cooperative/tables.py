@@ -129,6 +129,29 @@ def misses() -> pd.DataFrame:
     )
 
 
+def dependence() -> pd.DataFrame:
+    """Rows of the sweep on dependence: half of the misses, smoothed evenly, nested with twice the mean in one batch."""
+    ways = {"independent": (100.0, 1.1), "nested": (50.0, 2.0), "smoothed": (49.0, 1.2)}
+    return pd.DataFrame(
+        [
+            {
+                "dataset": dataset,
+                "sampler": "LABOR-0",
+                "kappa": 16,
+                "dependence": way,
+                "run": run,
+                "miss_rate": mean / 125 + 1e-5 * run,
+                "mean_misses": mean,
+                "largest_misses": worst * mean,
+                "status": "FINISHED",
+            }
+            for dataset in ("x", "y")
+            for way, (mean, worst) in ways.items()
+            for run in range(3)
+        ]
+    )
+
+
 def ranks() -> pd.DataFrame:
     """Rows of Table 7's sweep: cooperating PEs have as many of an independent PE's nodes as P^-0.3."""
     rows = []

@@ -5,6 +5,7 @@ import pytest
 
 from tests.experiments.cooperative.tables import (
     densities,
+    dependence,
     dependent_training,
     independent_parts,
     misses,
@@ -18,6 +19,7 @@ from workbench.experiment.figure_loader import load_experiment
 TABLES = {
     "fig3": work,
     "fig5a": misses,
+    "dependence": dependence,
     "fig5b": rank_misses,
     "fig6": work,
     "table7": ranks,
@@ -61,6 +63,13 @@ LARGEST = "batch_size == 1024 and dataset == 'y'"
          {"misses-fall", "misses-fall-where-a-batch-fits", "threefold"}),
         ("fig5a", "policy == 'lru' and kappa == 16 and dataset == 'y'", "miss_rate", 1.5, {"threefold"}),
         ("fig5a", "policy == 'fifo' and kappa == 4 and run == 1", "miss_rate", 0.1, {"belady-least"}),
+        ("dependence", "dependence == 'smoothed' and dataset == 'y'", "miss_rate", 1.2, {"same-locality"}),
+        ("dependence", "dependence == 'smoothed' and dataset == 'y'", "miss_rate", 0.8, {"same-locality"}),
+        ("dependence", "dependence == 'smoothed' and run == 1", "largest_misses", 1.7, {"no-abrupt-change"}),
+        ("dependence", "dependence == 'nested' and run == 1", "mean_misses", 2.1,
+         {"nested-misses-less", "no-abrupt-change"}),
+        ("dependence", "dependence == 'independent' and run == 0", "mean_misses", 0.49,
+         {"nested-misses-less", "smoothed-misses-less"}),
         ("fig5b", "minibatching == 'cooperative' and kappa == 16", "num_inputs", 1.5, {"work-ratio"}),
         ("fig5b", "minibatching == 'cooperative' and kappa == 16", "missed_rows", 3.1, {"fetched-ratio"}),
         ("fig5b", "minibatching == 'independent' and kappa == 1", "miss_rate", 0.44,
@@ -132,7 +141,7 @@ def test_of_models_that_have_not_learnt_nothing_is_compared(figure, dataset):
     assert {one.verdict for one in without} == {"not trained"}, "it is not shown that anything was learnt"
 
 
-POINTS = {"fig3": 64, "fig5a": 18, "fig5b": 18, "fig6": 64, "table3": 6, "density": 18, "table7": 36}
+POINTS = {"fig3": 64, "fig5a": 18, "dependence": 6, "fig5b": 18, "fig6": 64, "table3": 6, "density": 18, "table7": 36}
 
 
 @pytest.mark.parametrize(("figure", "points"), POINTS.items())
