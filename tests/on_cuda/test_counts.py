@@ -107,7 +107,7 @@ def test_a_cache_on_the_device_copies_three_times() -> None:
     assert len(counts.copies) == 1 and not counts.syncs
 
 
-FANOUTS, DEPENDENT, BY_TYPE = [5, 10], {"dependence": wb.Smoothed(4)}, [{0: 2, 1: -1, 2: 1}, {0: 1, 1: 2, 2: 0}]
+FANOUTS, SMOOTHED, BY_TYPE = [5, 10], wb.Smoothed(4), [{0: 2, 1: -1, 2: 1}, {0: 1, 1: 2, 2: 0}]
 
 
 class Sampled(NamedTuple):
@@ -135,13 +135,13 @@ SAMPLED = {
     "uniform": Sampled(wb.NeighborSampler(FANOUTS), 2, 120),
     "replace": Sampled(wb.NeighborSampler(FANOUTS, replace=True), 2, 105),
     "nested": Sampled(wb.NeighborSampler(FANOUTS, dependence=wb.Nested(4)), 2, 120),
-    "smoothed": Sampled(wb.NeighborSampler(FANOUTS, **DEPENDENT), 2, 170),
-    "smoothed, replace": Sampled(wb.NeighborSampler(FANOUTS, replace=True, **DEPENDENT), 2, 205),
+    "smoothed": Sampled(wb.NeighborSampler(FANOUTS, dependence=SMOOTHED), 2, 170),
+    "smoothed, replace": Sampled(wb.NeighborSampler(FANOUTS, replace=True, dependence=SMOOTHED), 2, 205),
     "weighted": Sampled(wb.NeighborSampler(FANOUTS, weighted=True), 2, 135, graph=TYPED),
     "weighted, replace": Sampled(wb.NeighborSampler(FANOUTS, weighted=True, replace=True), 2, 155, graph=TYPED),
     "labor": Sampled(wb.LaborSampler(FANOUTS), 2, 85),
     "labor, exact": Sampled(wb.LaborSampler(FANOUTS, poisson=False), 2, 85),
-    "labor, smoothed": Sampled(wb.LaborSampler(FANOUTS, **DEPENDENT), 2, 90),
+    "labor, smoothed": Sampled(wb.LaborSampler(FANOUTS, dependence=SMOOTHED), 2, 90),
     "labor-1": Sampled(wb.LaborSampler(FANOUTS, importance=1), 4, 390, "Newton's method, every four of its steps", 1),
     "labor-*": Sampled(
         wb.LaborSampler(FANOUTS, importance="*"), 14, 1600, "the same, and the next round is decided", 1

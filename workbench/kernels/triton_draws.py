@@ -5,6 +5,8 @@ torch bring Triton. Nothing imports this module but `workbench.sampling.uniform`
 form is the oracle, and what runs where Triton is missing.
 """
 
+from typing import Any
+
 import torch
 import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
@@ -33,7 +35,9 @@ def picks(key: int, nodes: Tensor, degrees: Tensor, count: int, *, replace: bool
     width = 1 << (count - 1).bit_length()
     if len(nodes):
         arrays = out, nodes.contiguous(), degrees.contiguous()
-        _pick_rows[triton.cdiv(len(nodes), _ROWS),](*arrays, key, len(nodes), count, replace, width, _ROWS)
+        grid = (triton.cdiv(len(nodes), _ROWS),)
+        kernel: Any = _pick_rows
+        kernel[grid](*arrays, key, len(nodes), count, replace, width, _ROWS)
     return out
 
 
