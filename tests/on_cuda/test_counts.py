@@ -22,12 +22,25 @@ pytestmark = pytest.mark.cuda
 
 GRAPH = random_graph(300, 2000, seed=1)
 X, Y = torch.randn(300, 6, generator=torch.Generator().manual_seed(0)), torch.arange(300) % 4
+PLAIN = random_graph(300, 2000, seed=1, edge_ids=False)
+TYPED = random_graph(300, 2000, seed=1, edge_ids=False, edge_weight=torch.float32, num_edge_types=3)
 BATCH = wb.NeighborSampler([4, 5]).sample(GRAPH, torch.arange(100))
-TYPED = wb.NeighborSampler([4, 5]).sample(random_graph(300, 2000, seed=1, num_edge_types=3), torch.arange(100))
+TYPED_BATCH = wb.NeighborSampler([4, 5]).sample(TYPED, torch.arange(100))
 
-LAUNCHES = {"sage-mean": 140, "sage-gcn": 140, "sage-pool": 190, "sage-lstm": 460, "gcn": 160, "gin": 150, "gat": 235,
-            "rgcn": 175}  # fmt: skip
-"""Kernels at most of a step of two layers with dropout, the optimizer's included."""
+LAUNCHES = {
+    "sage-mean": (137, 99),
+    "sage-gcn": (137, 99),
+    "sage-pool": (181, 118),
+    "sage-lstm": (460, 250),
+    "gcn": (130, 94),
+    "gin": (137, 98),
+    "gat": (226, 139),
+    "rgcn": (164, 111),
+}
+"""Kernels at most of a step of two layers with dropout, the optimizer's included, and of each further layer.
+
+The LSTM's are those of torch's own steps; cuDNN runs a bucket as one. A third of a further layer's are dropout's hash.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +53,7 @@ def step_counts(
     kind: str, x: Any, batch: wb.MiniBatch = BATCH, parts: int = 1, y: Tensor = Y, **options: Any
 ) -> Counts:
     """What the second step does."""
-    sizes: dict[str, Any] = {"in_dim": 6, "hidden_dim": 8, "out_dim": 4, "num_layers": 2}
+    sizes: dict[str, Any] = {"in_dim": 6, "hidden_dim": 8, "out_dim": 4, "num_layers": len(batch.blocks)}
     sizes |= {"num_relations": 3, "num_bases": 2} if kind in TYPED_MODEL_KINDS else {}
     model = wb.build_model(kind, **sizes, dropout=0.5, **options).cuda()
     optimizer = torch.optim.Adam(model.parameters())
@@ -57,7 +70,7 @@ def test_a_step_does_not_wait(kind: str) -> None:
 
     Per layer, an LSTM downloads the in-degrees, for which the host waits, and uploads the steps of its buckets.
     """
-    batch = TYPED if kind in TYPED_MODEL_KINDS else BATCH
+    batch = TYPED_BATCH if kind in TYPED_MODEL_KINDS else BATCH
     counts = step_counts(kind, X, batch)
     degrees = [4 * block.num_dst for block in BATCH.blocks] if kind == "sage-lstm" else []
     assert [copy.nbytes for copy in counts.of("d2h")] == [copy.nbytes for copy in counts.pageable] == degrees
@@ -69,7 +82,16 @@ def test_a_step_does_not_wait(kind: str) -> None:
     ]
     assert len(uploads) == 3 + len(degrees) and sum(uploads[3:]) <= 24 * (4 + 5)
     assert len(counts.syncs) == len(degrees), counts.lines()
-    assert 0.8 * LAUNCHES[kind] <= counts.num_launches <= LAUNCHES[kind]
+
+
+@pytest.mark.parametrize("kind", LAUNCHES)
+def test_launches_of_a_step(kind: str) -> None:
+    """Of two and three layers: they depend on the number of layers alone, not on the batch (LSTM: on its steps too)."""
+    two, further = LAUNCHES[kind]
+    batches = [wb.NeighborSampler([4] * n).sample(TYPED, torch.arange(50)) for n in (2, 3)]
+    counted = [step_counts(kind, X, batch).num_launches for batch in batches]
+    assert 0.8 * two <= counted[0] <= two
+    assert 0.8 * further <= counted[1] - counted[0] <= further
 
 
 def test_a_stopwatch_does_not_wait() -> None:
@@ -150,9 +172,7 @@ def test_a_cache_on_the_device_copies_once() -> None:
     assert len(counts.copies) == 1 and not counts.syncs
 
 
-PLAIN = random_graph(300, 2000, seed=1, edge_ids=False)
-TYPED = random_graph(300, 2000, seed=1, edge_ids=False, edge_weight=torch.float32, num_edge_types=3)
-FANOUTS, DEPENDENT, BY_TYPE = [5, 10], {"dependence": wb.Smoothed(4)}, [{0: 2, 1: -1, 2: 1}, {0: 1, 1: 2, 2: 0}]
+FANOUTS, SMOOTHED, BY_TYPE = [5, 10], wb.Smoothed(4), [{0: 2, 1: -1, 2: 1}, {0: 1, 1: 2, 2: 0}]
 
 
 class Sampled(NamedTuple):
@@ -180,13 +200,13 @@ SAMPLED = {
     "uniform": Sampled(wb.NeighborSampler(FANOUTS), 2, 120),
     "replace": Sampled(wb.NeighborSampler(FANOUTS, replace=True), 2, 105),
     "nested": Sampled(wb.NeighborSampler(FANOUTS, dependence=wb.Nested(4)), 2, 120),
-    "smoothed": Sampled(wb.NeighborSampler(FANOUTS, **DEPENDENT), 2, 170),
-    "smoothed, replace": Sampled(wb.NeighborSampler(FANOUTS, replace=True, **DEPENDENT), 2, 205),
+    "smoothed": Sampled(wb.NeighborSampler(FANOUTS, dependence=SMOOTHED), 2, 170),
+    "smoothed, replace": Sampled(wb.NeighborSampler(FANOUTS, replace=True, dependence=SMOOTHED), 2, 205),
     "weighted": Sampled(wb.NeighborSampler(FANOUTS, weighted=True), 2, 135, graph=TYPED),
     "weighted, replace": Sampled(wb.NeighborSampler(FANOUTS, weighted=True, replace=True), 2, 155, graph=TYPED),
     "labor": Sampled(wb.LaborSampler(FANOUTS), 2, 85),
     "labor, exact": Sampled(wb.LaborSampler(FANOUTS, poisson=False), 2, 85),
-    "labor, smoothed": Sampled(wb.LaborSampler(FANOUTS, **DEPENDENT), 2, 90),
+    "labor, smoothed": Sampled(wb.LaborSampler(FANOUTS, dependence=SMOOTHED), 2, 90),
     "labor-1": Sampled(wb.LaborSampler(FANOUTS, importance=1), 4, 390, "Newton's method, every four of its steps", 1),
     "labor-*": Sampled(
         wb.LaborSampler(FANOUTS, importance="*"), 14, 1600, "the same, and the next round is decided", 1

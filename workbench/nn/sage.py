@@ -215,7 +215,7 @@ def packed_buckets(degree_counts: Iterable[tuple[int, int]]) -> list[list[int]]:
 def _states_of_packed(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
     """Run the LSTM once per bucket of `packed_buckets`; the host waits for the in-degrees."""
     degrees, rows = block.in_degrees().sort(descending=True, stable=True)
-    histogram = torch.bincount(degrees.to("cpu", torch.int32)) if len(degrees) else degrees
+    histogram = torch.bincount(degrees.to(torch.int32).cpu()) if len(degrees) else degrees
     buckets = packed_buckets(enumerate(histogram.tolist()))
     if not buckets:
         return h.new_zeros(block.num_dst, lstm.hidden_size)

@@ -3,6 +3,7 @@
 Draw j of node v uses variate j of v's stream, so a row depends on the key and v alone.
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -182,14 +183,31 @@ def _copy_row(start, first, excluded, lo, hi, indices, sources, positions):
 _PICKS_AT_A_TIME = 1 << 24  # which bounds the memory for rounds that are computed together
 
 
-def picks_torch(row_keys: Tensor, degrees: Tensor, count: int, *, replace: bool) -> Tensor:
+def _picks(key: int, nodes: Tensor, degrees: Tensor, count: int, *, replace: bool) -> Tensor:
+    """Compute `picks_torch`, on a GPU with Triton in one kernel."""
+    fused = _fused() if nodes.device.type == "cuda" and type(nodes) is Tensor else None  # Triton reads plain memory
+    compute = picks_torch if fused is None or count > fused.MOST_DRAWS else fused.picks
+    return compute(key, nodes, degrees, count, replace=replace)
+
+
+@cache
+def _fused() -> Any:
+    """Return the module of fused kernels, or None without Triton."""
+    try:
+        from workbench.kernels import triton_draws
+    except ImportError:
+        return None
+    return triton_draws
+
+
+def picks_torch(key: int, nodes: Tensor, degrees: Tensor, count: int, *, replace: bool) -> Tensor:
     """Return int64 [rows, count], the picks of `pick_together` or `_pick_singly`; all rounds are computed together.
 
     Draw j of Floyd's algorithm is replaced by d - k + j if it was picked before: if it equals an earlier draw, or if it
     is d - k + i, for i < j, and draw i was replaced. Chains of the second kind are followed by doubling.
     """
     rounds = torch.arange(count, device=degrees.device)
-    bits = hash_index_torch(row_keys[:, None], rounds)
+    bits = hash_index_torch(hash_index_torch(key, nodes)[:, None], rounds)
     if replace:
         return below_torch(bits, degrees[:, None])
     base = (degrees - count)[:, None]
@@ -229,9 +247,8 @@ def draw_uniform_torch(
     for count in _row_lengths(fanout, counts[partial]):
         chosen = partial if isinstance(fanout, int) else (random & (counts == count)).nonzero()[:, 0]
         for some in chosen.split(max(1, _PICKS_AT_A_TIME // count)):
-            row_keys, slots = hash_index_torch(key, rows.nodes[some]), indptr[some][:, None]
-            picks = picks_torch(row_keys, rows.degrees[some], count, replace=replace)
-            pick[slots + torch.arange(count, device=slots.device)] = picks
+            slots = indptr[some][:, None] + torch.arange(count, device=row.device)
+            pick[slots] = _picks(key, rows.nodes[some], rows.degrees[some], count, replace=replace)
     if len(rows.excluded):
         edges = skip_excluded_torch(pick, rows.starts[row], rows.excluded, rows.first_excluded[row])
     else:

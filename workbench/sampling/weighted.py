@@ -62,7 +62,8 @@ def draw_weighted_torch(
     edges = expanded(rows)
     weight = weights[edges.positions]
     valid = (weight >= 0) & (weight < torch.inf)
-    drawable = _not_excluded(edges, rows, weight > 0)
+    drawable, others = weight > 0, _not_excluded(edges, rows)
+    drawable = drawable if others is None else drawable & others
     indptr = drawn_offsets(edges.count(drawable), fanout, replace)
     size, num_valid = torch.stack([indptr[-1], valid.sum()]).tolist()
     if num_valid < len(weight):
@@ -72,12 +73,9 @@ def draw_weighted_torch(
     return Drawn(indptr, graph.indices[positions], positions)
 
 
-def _not_excluded(edges: ExpandedRows, rows: Candidates, drawable: Tensor | None) -> Tensor | None:
-    """Return the edges that may be drawn, those of bool [n] `drawable` without excluded ones; None: all of None."""
-    if not len(rows.excluded):
-        return drawable
-    kept = ~is_excluded_torch(edges.positions, rows.excluded)
-    return kept if drawable is None else kept & drawable
+def _not_excluded(edges: ExpandedRows, rows: Candidates) -> Tensor | None:
+    """Return which edges are not excluded; None if none is."""
+    return ~is_excluded_torch(edges.positions, rows.excluded) if len(rows.excluded) else None
 
 
 def _drawable(rows: Candidates, weights: Tensor) -> Tensor:
@@ -378,6 +376,6 @@ def draw_smallest_torch(
     """
     indptr = drawn_offsets(rows.degrees, fanout, replace)
     edges = expanded(rows)
-    race = _Race(rows, edges, variates, None, _not_excluded(edges, rows, None))
+    race = _Race(rows, edges, variates, None, _not_excluded(edges, rows))
     positions = draw_earliest_torch(race, fanout, replace, indptr, int(indptr[-1]))
     return Drawn(indptr, graph.indices[positions], positions)
