@@ -110,14 +110,11 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     half = f"from {ENOUGH} groups on, the balanced order has at most half of COMET's bias over partitions"
     found.append(claims.within("half-of-comet", half, enough, value="share", by=CASE, most=HALF))
     if "reshuffled_bias" in table:
-        cycles: Any = grouped[grouped.method == COMET]
-        cycles = cycles.assign(apart=cycles.reshuffled_bias / cycles.partition_bias - 1)
-        same = "COMET's bias is the same, within 2 %, if groups are reshuffled before every cycle, as in the artifact"
-        found.append(
-            claims.within(
-                "reshuffled-as-comet", same, cycles, value="apart", by=[*CASE, "epoch"], least=-0.02, most=0.02
-            )
-        )
+        cycles: Any = grouped[grouped.method == COMET].groupby(CASE)[["reshuffled_bias", "partition_bias"]]
+        means: Any = cycles.mean(skipna=False).reset_index()
+        apart = means.assign(apart=means.reshuffled_bias / means.partition_bias - 1)
+        same = "with groups reshuffled before every cycle, as in the artifact, COMET's mean bias is the same within 5 %"
+        found.append(claims.within("reshuffled-as-comet", same, apart, value="apart", by=CASE, least=-0.05, most=0.05))
     several: Any = table[table.group_partitions > 1]
     comet = "COMET's bias over partitions is below BETA's, if groups have several partitions; else they are one order"
     minimal = "COMET and the balanced order load the fewest partitions of all orders of pairs of groups"
