@@ -126,7 +126,7 @@ def stated(table: pd.DataFrame, reported: pd.DataFrame) -> dict[str, Any]:
     """F1 that is lost on reddit without new neighbourhoods, if the models have learnt."""
     means = difference_intervals(table)
     lost: Any = means[means.dataset.str.endswith("reddit") & (means.kappa == inf)]
-    lost = lost[[_learnt(table, dataset).held for dataset in lost.dataset]]
+    lost = lost[lost.dataset.map(lambda dataset: _learnt(table, dataset).held).astype(bool)]
     return {"infinity-loses-on-reddit": -lost.set_index("dataset").difference}
 
 
