@@ -19,6 +19,7 @@ import workbench.widgets
 from tests.public_names import NAMES as PUBLIC
 from tests.strategies import random_graph, random_minibatch
 from tests.training.cooperative import cooperative_batches
+from workbench.core.conversions import BatchForms
 from workbench.memory.betty import betty_terms
 
 WHOLE = random_minibatch(random_graph(40, 200), fanouts=(3, 2), num_seeds=13)
@@ -140,7 +141,8 @@ def mentions_a_batch(hint: Any) -> bool:
 
 def test_every_function_has_a_decision() -> None:
     found = {name for name, function in public() if not name.startswith("_") and accepts_a_batch(function)}
-    methods = {f"MiniBatch.{m}" for m, f in vars(wb.MiniBatch).items() if inspect.isfunction(f) and m[0] != "_"}
+    own = vars(wb.MiniBatch) | vars(BatchForms)
+    methods = {f"MiniBatch.{m}" for m, f in own.items() if inspect.isfunction(f) and m[0] != "_"}
     assert found | methods == {*REFUSING, *HANDLING}
 
 

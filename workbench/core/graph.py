@@ -136,15 +136,7 @@ class Graph(TensorRecord, GraphForms):
         >>> Graph.from_edges([0, 0], [1, 1], undirected="multi", edge_type=[0, 1]).edge_type
         tensor([2, 3, 0, 1])
         """
-        csr, types = edges_to_csr(
-            src,
-            dst,
-            num_nodes=num_nodes,
-            undirected=undirected,
-            edge_weight=edge_weight,
-            edge_type=edge_type,
-            num_edge_types=num_edge_types,
-        )
+        csr, types = _edges_to_csr(src, dst, num_nodes, undirected, edge_weight, edge_type, num_edge_types)
         node_types = None if node_type is None else as_vector("node_type", node_type)
         return cls(csr.indptr, csr.indices, csr.order, csr.weight, types, node_types)
 
@@ -413,15 +405,14 @@ def _in_csr_order(values: Tensor | None, order: Tensor | None) -> Tensor | None:
     return values.clone() if order is None else values[order]
 
 
-def edges_to_csr(
+def _edges_to_csr(
     src: ArrayLike,
     dst: ArrayLike,
-    *,
-    num_nodes: int | None = None,
-    undirected: Undirected = False,
-    edge_weight: ArrayLike | None = None,
-    edge_type: ArrayLike | None = None,
-    num_edge_types: int | None = None,
+    num_nodes: int | None,
+    undirected: Undirected,
+    edge_weight: ArrayLike | None,
+    edge_type: ArrayLike | None,
+    num_edge_types: int | None,
 ) -> tuple[Csr, Tensor | None]:
     """Build the CSR of an edge list, and its edge types in CSR order, from the arguments of `Graph.from_edges`."""
     if not isinstance(undirected, bool) and undirected != "multi":
