@@ -1,5 +1,6 @@
 """Budgets of the path to a GPU, in counts: copies, synchronisations, kernels. Only the simulated device counts them."""
 
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ LAUNCHES = {
     "gcn": (130, 94),
     "gin": (137, 98),
     "gat": (226, 139),
-    "rgcn": (164, 111),
+    "rgcn": (168, 115),
 }
 """Kernels at most of a step of two layers with dropout, the optimizer's included, and of each further layer.
 
@@ -74,13 +75,11 @@ def test_a_step_does_not_wait(kind: str) -> None:
     counts = step_counts(kind, X, batch)
     degrees = [4 * block.num_dst for block in BATCH.blocks] if kind == "sage-lstm" else []
     assert [copy.nbytes for copy in counts.of("d2h")] == [copy.nbytes for copy in counts.pageable] == degrees
-    uploads = [copy.nbytes for copy in counts.of("h2d")]
-    assert uploads[:3] == [
-        allocated_bytes(batch._tensors().values()),
-        X[batch.node_ids].nbytes,
-        Y[batch.seeds].nbytes,
-    ]
-    assert len(uploads) == 3 + len(degrees) and sum(uploads[3:]) <= 24 * (4 + 5)
+    once = [allocated_bytes(batch._tensors().values()), X[batch.node_ids].nbytes, Y[batch.seeds].nbytes]
+    uploads = Counter(copy.nbytes for copy in counts.of("h2d"))
+    steps = uploads - Counter(once)
+    assert uploads.total() == len(once) + steps.total() and steps.total() == len(degrees)
+    assert sum(steps.elements()) <= 24 * (4 + 5)
     assert len(counts.syncs) == len(degrees), counts.lines()
 
 
