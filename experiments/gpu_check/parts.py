@@ -233,7 +233,8 @@ def _judge_figure(part: Part, device: str, store: Path, ended: Ended) -> Result:
     finished = [run for run in found.runs if run.status == FINISHED]
     errors = tuple(dict.fromkeys(run.error or "" for run in found.runs if run.status == FAILED))
     complete = len(finished) == found.points
-    findings = [] if not finished else _findings(sweep, size, finished, complete and not part.overrides)
+    decides = complete and part.name in CHECKS
+    findings = [] if not finished else _findings(sweep, size, finished, decides)
     wrong = any(finding["counts"] and not finding["held"] for finding in findings)
     broken = errors or wrong or not (complete or ended.status is None)
     verdict = BROKEN if broken else PASSED if complete else OUT_OF_TIME
@@ -255,8 +256,8 @@ def _runs(sweep: Experiment, size: str, device: str, overrides: Sequence[str], s
     return runs_of_grid([run for run in made if run.point.tags.get("code") == code], grid)
 
 
-def _findings(sweep: Experiment, size: str, finished: list[Run], is_whole: bool) -> list[dict[str, Any]]:
-    """Findings of all views of a sweep; on a part of the grid, those of a paper's figure decide nothing."""
+def _findings(sweep: Experiment, size: str, finished: list[Run], decides: bool) -> list[dict[str, Any]]:
+    """Findings of all views of a sweep. Those of a paper's figure are results and no faults, so they decide nothing."""
     found, table = [], table_of(finished)
     for name in sweep.views:
         figure = load_experiment(name)
@@ -266,6 +267,6 @@ def _findings(sweep: Experiment, size: str, finished: list[Run], is_whole: bool)
             findings = [Finding("rows", "the rows suffice for a check", False, str(error), timed=True)]
         known = figure.deviations(size)
         for finding in findings:
-            counts = is_whole and not finding.timed and finding.name not in known
+            counts = decides and not finding.timed and finding.name not in known
             found.append({**asdict(finding), "figure": name, "counts": counts, "known": known.get(finding.name, "")})
     return found

@@ -155,16 +155,20 @@ def figure(tmp_path: Path) -> Part:
 
 
 @pytest.mark.usefixtures("toys")
-def test_a_figure_is_judged_by_its_points_and_findings(tmp_path: Path, figure: Part, calls: Any, capsys: Any) -> None:
+def test_a_figure_is_judged_by_its_points_and_findings(
+    tmp_path: Path, figure: Part, calls: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended = Ended(0, 1.0, 2.0)
     assert judge(figure, "cpu", tmp_path / RUNS, ended).status == BROKEN, "it ended without any point"
     assert workbench(list(figure.command[3:])) == 0
     result = judge(figure, "cpu", tmp_path / RUNS, ended)
     assert (result.status, result.note) == (PASSED, "3 of 3 points")
     assert [(f["figure"], f["held"], f["counts"]) for f in result.findings] == [
-        ("toys/fig1", True, True),
-        ("toys/fig2", True, True),
-    ]
+        ("toys/fig1", True, False),
+        ("toys/fig2", True, False),
+    ], "results of a paper's figure decide nothing"
+    monkeypatch.setattr(parts, "CHECKS", ("toys/fig1",))
+    assert all(finding["counts"] for finding in judge(figure, "cpu", tmp_path / RUNS, ended).findings)
     assert workbench(list(figure.command[3:])) == 0 and len(calls()) == 3, "it resumes"
     capsys.readouterr()
     assert workbench(["import", str(tmp_path), "--store", str(tmp_path / "elsewhere.jsonl")]) == 0
