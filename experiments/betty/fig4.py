@@ -64,7 +64,8 @@ def fluctuation(losses: pd.Series) -> float:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    runs, by, rows = per_run(table), ["dataset"], shown(table)
+    runs, by = per_run(table), ["dataset"]
+    rows: Any = shown(table)
     learnt = claims.trained(
         rows[rows.test_accuracy.notna() | (rows.epoch % rows.evaluate_every == 0)],
         value="test_accuracy",

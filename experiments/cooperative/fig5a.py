@@ -112,7 +112,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    lru = table.query("policy == 'lru'")
+    lru: Any = table.query("policy == 'lru'")
     falls: dict[str, Any] = {"value": "change", "by": [*CASE, "kappas"], "most": 0.0}
     found = [
         expected_within(

@@ -158,7 +158,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         least=1.0,
         proven=True,
     )
-    cooperative = table.query("minibatching == 'cooperative'")
+    cooperative: Any = table.query("minibatching == 'cooperative'")
     falling: dict[str, Any] = {"value": "miss_rate", "along": "kappa", "by": CASE, "falling": True}
     falls = [claims.monotone("misses-fall", "the miss rate of cooperating PEs falls with κ", cooperative, **falling)]
     per_rank = cooperative.groupby(CASE).num_inputs.transform("mean") / cooperative.num_ranks

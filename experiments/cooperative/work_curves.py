@@ -124,7 +124,7 @@ def more_concave_where_small(table: pd.DataFrame) -> list[Finding]:
     compared: Any = table[(table.batch_size == table.compared_size) & (table.task == "node")]
     reached = (compared.num_inputs / compared.num_nodes).groupby(compared.dataset).max()
     small = reached.index[reached <= EXHAUSTED]
-    rows = table[table.dataset.isin(small) & (table.task == "node")]
+    rows: Any = table[table.dataset.isin(small) & (table.task == "node")]
     return [
         replace(
             one,
