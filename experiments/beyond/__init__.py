@@ -1,1 +1,1 @@
-"""Beyond the papers: their ideas combined, on the same batches."""
+"""Figures that no paper has: ideas of several of them combined, and compared with what came after them."""

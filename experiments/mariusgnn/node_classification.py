@@ -100,7 +100,7 @@ def measured(config: Config, data: Dataset, system: InMemory, epoch: int, name: 
         "epoch_seconds": seconds,
         "dollars": seconds / 3600 * DOLLARS_PER_HOUR[name],
         "loss": sum(losses) / len(losses),
-        "accuracy": accuracy(config, data, system),
+        "accuracy": accuracy(config, data, system, config.test_nodes),
         "majority": wb.training.majority_accuracy(data.y[data.test_idx]),
         "memory_bytes": nbytes,
         "anonymous_peak_bytes": None if peak.nbytes is None else system.resident_bytes + peak.nbytes,
@@ -109,9 +109,9 @@ def measured(config: Config, data: Dataset, system: InMemory, epoch: int, name: 
     }
 
 
-def accuracy(config: Config, data: Dataset, system: InMemory) -> float:
+def accuracy(config: SystemConfig, data: Dataset, system: InMemory, test_nodes: int) -> float:
     """Accuracy on some test nodes, with neighbours sampled from the whole graph."""
-    nodes = data.test_idx[permutation(stream(0, Purpose.SPLIT), len(data.test_idx))[: config.test_nodes]]
+    nodes = data.test_idx[permutation(stream(0, Purpose.SPLIT), len(data.test_idx))[:test_nodes]]
     sampler = wb.NeighborSampler(config.fanouts, seed=config.seed)
     options: dict[str, Any] = {"batch_size": TEST_BATCH, "shuffle": False, "epoch": 0}
     seeds, logits = system.logits(wb.batches(data.graph, nodes, sampler=sampler, **options))

@@ -75,7 +75,7 @@ def test_the_step_is_about_what_the_estimator_says_of_a_sampled_batch(model: str
     built = point.model_copy(update={"device": "cpu"}).build(data)
     sampled = wb.estimate_memory(built, batch, backend="cuda").peak_bytes
     known = needs_of(point).device_bytes
-    assert known is not None and sampled <= known <= 1.6 * sampled, known / sampled
+    assert known is not None and sampled <= known <= 1.6 * sampled
     parts = needs_of(config(model=model, num_parts=4)).device_bytes
     assert parts is not None and known / 4 < parts < known / 2
 

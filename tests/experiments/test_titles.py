@@ -157,8 +157,8 @@ def text_of(experiment, table):
 
 def untold_cases(name, table, *, only_ends):
     """Cases that may have any values, and the title says the same."""
-    experiment = load_experiment(name)
-    title, found = experiment.title(table), []
+    experiment, found = load_experiment(name), []
+    title: Any = experiment.title(table)
     for field, values in title.series.items():
         if field == "paper":
             continue
@@ -224,7 +224,7 @@ def test_titles_at_size_smoke(name, tmp_path):
 def test_a_number_by_hand_or_a_panel_left_out_is_found():
     name = "cooperative/fig5a"
     experiment, table = load_experiment(name), rows_of(name)
-    title = experiment.title(table)
+    title: Any = experiment.title(table)
     assert template_problems(Title("misses fall 3 times")) and not template_problems(title)
     assert constant_problems(experiment, table, Title("{k}", k=12345.678))
     fewer = {field: values.iloc[:3] for field, values in title.series.items()}

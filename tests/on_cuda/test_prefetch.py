@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
-from workbench.meter.allocated import allocated_bytes
 
 import workbench as wb
 from tests.simulated_cuda import SimulatedDevice, counting
 from tests.strategies import random_graph
+from workbench.meter.allocation_tracker import allocated_bytes
 from workbench.training import fetch_rows
 
 pytestmark = pytest.mark.cuda

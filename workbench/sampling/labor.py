@@ -148,12 +148,12 @@ class LaborSampler(ExcludingSampler):
     ) -> AllToAll[Drawn]:
         graph, fanout = owned.graph, self.fanouts[layer]
         nodes = owned.check_owned("nodes", check_draw(self, graph, nodes, layer=layer, step=step))
-        excluded = excluded_positions(graph, owned.own_edges(exclude_edges))
+        rows = candidates(graph, nodes, excluded_positions(graph, owned.own_edges(exclude_edges)))
         if not isinstance(fanout, int) or fanout == -1:
-            return self._draw(graph, excluded, nodes, layer=layer, step=step)
+            return self._draw(graph, rows, layer=layer, step=step)
         drawn = yield from draw_important_owned(
             owned,
-            candidates(graph, nodes, excluded),
+            rows,
             fanout,
             rounds=None if self.importance == "*" else int(self.importance),
             poisson=self.poisson,

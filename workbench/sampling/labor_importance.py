@@ -537,7 +537,7 @@ def _importance_owned(
         for own, answer in zip(by_rank, back, strict=True):
             rho[own] = _floats(answer[1:], rho)
         total = float(sum(int(answer[0]) for answer in back))
-        x = _solve_torch(rho[local], row, degrees > fanout, x, target, sum_scales(degrees, fanout))
+        x, _ = _solve_torch(rho[local], row, degrees > fanout, x, target, sum_scales(degrees, fanout), number[0])
         done += 1
         again, previous = done != rounds and total < previous * _CONVERGED, total
     return Importance(rho, x, done)

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from experiments.beyond.combined import IDEAS, Config, alone_and_together, fetched, gains, together
+from workbench.experiment.config import DataConfig
 
 NODES = 12
 READS = st.lists(
@@ -69,4 +70,12 @@ def test_the_explorer_shows_rows_of_the_chosen_ideas():
 def test_windows_that_are_not_whole_are_refused():
     levels = {"kappas": (1, 2), "parts": (1, 2), "cache_shares": (0, 0.1), "placed_shares": (0, 0.1), "runs": 2}
     with pytest.raises(ValueError, match="num_batches is 8; set a multiple of 3"):
-        Config(dataset="x", fanouts=(5,), batch_size=4, num_ranks=2, num_batches=8, windows=(1, 3), **levels)
+        Config(
+            dataset=DataConfig(name="x"),
+            fanouts=(5,),
+            batch_size=4,
+            num_ranks=2,
+            num_batches=8,
+            windows=(1, 3),
+            **levels,
+        )

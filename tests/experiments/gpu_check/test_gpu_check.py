@@ -128,7 +128,8 @@ def test_all_figures_have_generated_data_and_valid_settings(small: bool, monkeyp
 
 
 def _is_generated(point: Any) -> bool:
-    return any(config.dataset.name.startswith("synthetic-") for config in alternatives(point))
+    configs: list[Any] = alternatives(point)
+    return any(config.dataset.name.startswith("synthetic-") for config in configs)
 
 
 def test_the_summary_is_a_page(tmp_path: Path) -> None:
