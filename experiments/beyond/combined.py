@@ -19,7 +19,7 @@ from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import expected_within, mean_intervals
-from workbench.experiment.wording import from_to
+from workbench.experiment.title import Title
 
 IDEAS: Mapping[str, str] = {
     "LABOR": "labor",
@@ -176,13 +176,18 @@ def pairs(found: Any, which: Sequence[tuple[str, ...]]) -> Any:
     return pd.concat([together(found, pair) for pair in which])
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    whole = together(gains(table), tuple(IDEAS)).groupby("dataset")[["together", "alone"]].mean()
+    text = "All six ideas fetch {times:.1f} times fewer rows; the product of their gains would be {product:.1f}"
+    return Title(text, times=whole.together, product=whole.alone)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.dots import difference_dots
 
     found = gains(table)
     shown = pairs(found, [*NEED_MEMORY, *CANCEL, *SPARED, ("LABOR", "dependence"), ("LABOR", "macrobatch")])
     rows = mean_intervals(shown, value="beyond_product", by=["dataset", "ideas"])
-    whole = together(found, tuple(IDEAS)).groupby("dataset")[["together", "alone"]].mean()
     return difference_dots(
         rows.assign(ideas=rows.ideas.str.replace(" × ", " ×<br>")),
         x="ideas",
@@ -190,8 +195,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="dataset",
         margin=claims.MARGIN,
         y_title="gain together ÷ product of both gains − 1",
-        title=f"All six ideas fetch {from_to(whole.together, '.1f')} times fewer rows; the product of their gains "
-        f"would be {from_to(whole.alone, '.1f')}",
+        title=title(table, reported).text,
     )
 
 

@@ -20,7 +20,8 @@ from workbench.distributed.group import gather_numbers
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.experiment.wording import case_words, from_to
+from workbench.experiment.title import Title
+from workbench.experiment.wording import case_words
 
 PIECES = ("disk", "cache", "placement", "macrobatch", "micro-batches")
 PLAIN = ("none", *PIECES, "all")
@@ -135,6 +136,12 @@ def store_of(config: Config, data: Any, pieces: set[str], folder: Path, links: w
     return store
 
 
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    saved: Any = with_store_bytes(table).pivot_table("store_bytes", CASE, "plain")
+    text = "The program reads {times:.1f} times fewer bytes from disk than its plain form from the host"
+    return Title(text, times=saved["all"] / saved["none"])
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.axes import PanelGrid
     from workbench.plots.style import PALETTE, merge_legend, titled
@@ -154,13 +161,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         figure.update_xaxes(title_text="piece in its plain form", row=row, col=col)
     merge_legend(figure)
     figure.update_layout(barmode="stack")
-    saved: Any = with_store_bytes(table).pivot_table("store_bytes", CASE, "plain")
-    times = from_to(saved["all"] / saved["none"], ".1f")
-    return titled(
-        figure,
-        f"The program reads {times} times fewer bytes from disk than its plain form from the host",
-        height=grid.height,
-    )
+    return titled(figure, title(table, reported).text, height=grid.height)
 
 
 def with_store_bytes(table: pd.DataFrame) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import re
 import string
 import warnings
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
