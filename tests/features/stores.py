@@ -13,6 +13,7 @@ from workbench.features.disk_rows import DiskRows
 from workbench.features.memory_rows import MappedRows, MemoryRows, as_store
 from workbench.features.protocols import FeatureStore
 from workbench.features.stage import stage_ids
+from workbench.outofcore.read_ahead import PoolRows
 from workbench.placement.placed_rows import PlacedRows
 from workbench.placement.placement import Placement, place_rows
 
@@ -46,6 +47,7 @@ STORES: dict[str, MakeStore] = {
     "mapped, in pieces": lambda rows, folder: MappedRows.create(folder / "pieces", rows.split(2)),
     "disk": lambda rows, folder: on_disk(rows, folder, "auto"),
     "disk, buffered": lambda rows, folder: on_disk(rows, folder, False),
+    "pool": lambda rows, folder: PoolRows(every_id(rows), every_id(rows).int(), rows.clone(), len(rows), None),
     "recorded": lambda rows, folder: RecordedRows(rows.clone()),
     "staged": lambda rows, folder: stage_ids(MemoryRows(rows), every_id(rows)),
     "recorded, staged": lambda rows, folder: RecordedRows(rows).stage(every_id(rows)),
