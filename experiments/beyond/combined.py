@@ -38,7 +38,7 @@ NEED_MEMORY = [("dependence", "macrobatch"), ("dependence", "cache")]
 CANCEL = [*combinations(MEMORIES, 2)]
 SPARED = [("macrobatch", "micro-batches"), ("micro-batches", "cache"), ("micro-batches", "placement")]
 
-RUN = ["dataset", "run"]
+RUN = ["dataset", "seed", "run"]
 
 
 class Config(DataPointConfig):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from workbench.meter.allocation_tracker import _live_tensors, live_storages, measure_allocated
+from workbench.meter.allocation_tracker import AllocationTracker, _live_tensors, live_storages, measure_allocated
 from workbench.meter.peak import measure_peak
 
 
@@ -59,3 +59,22 @@ def test_an_error_ends_the_measurement() -> None:
     with pytest.raises(ZeroDivisionError):
         measure_allocated(lambda: 1 // 0)
     assert not _get_current_dispatch_mode_stack()
+
+
+def test_a_storage_at_the_address_of_a_freed_one_stays_tracked():
+    tracker = AllocationTracker()
+    first = torch.UntypedStorage(1024)
+    address = first._cdata
+    tracker._add(first)
+    del first  # processed later, when the next storage has its address
+    others = []
+    while (second := torch.UntypedStorage(2048))._cdata != address:
+        others.append(second)
+        assert len(others) < 10_000, "no storage got the address"
+    tracker._add(second)
+    assert tracker._live == 1024 + 2048
+    tracker._process_pending()
+    assert tracker._live == 2048
+    del second
+    tracker._process_pending()
+    assert tracker._live == 0

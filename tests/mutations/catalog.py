@@ -90,7 +90,7 @@ MUTATIONS = (
         "AllocationTracker._release",
         "if self._tracked.get(tracked.key) is tracked:",
         "if tracked.key in self._tracked:",
-        ("test_peak.py", "test_peak_of_allocator.py", "test_peak_state.py"),
+        ("test_allocation_tracker.py", "test_peak.py", "test_peak_of_allocator.py", "test_peak_state.py"),
     ),
     # training
     Mutation(

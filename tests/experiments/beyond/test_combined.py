@@ -46,7 +46,7 @@ def test_rows_are_those_of_a_plain_simulation(reads, remote, window, capacity):
 def table_of(rows_of):
     """A row per combination of ideas, off at 0 and on at 1."""
     on = [dict(zip(IDEAS.values(), bits, strict=True)) for bits in product((0, 1), repeat=len(IDEAS))]
-    return pd.DataFrame([{"dataset": "a", "run": 0, **bits, "fetched_rows": rows_of(bits)} for bits in on])
+    return pd.DataFrame([{"dataset": "a", "seed": 0, "run": 0, **bits, "fetched_rows": rows_of(bits)} for bits in on])
 
 
 def test_gains_are_relative_to_no_idea_and_multiply_if_rows_do():
