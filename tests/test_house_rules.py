@@ -53,6 +53,7 @@ ALLOWED = {
     ("workbench/outofcore/store_layout.py", "open_to_write", "open"): "a free slot; the table is replaced atomically",
     ("workbench/outofcore/tuning.py", "measured", "TemporaryDirectory"): "a file that a disk is measured with",
     ("experiments/beyond/from_disk.py", "run", "TemporaryDirectory"): "features that one point reads",
+    ("experiments/beyond/program.py", "on_rank", "TemporaryDirectory"): "features that one rank reads",
     ("experiments/beyond/reading_systems.py", "_prepare", "memmap"): "opened to be read",
     ("experiments/gpu_check/__main__.py", "_run", "TemporaryFile"): "the file has no name",
     ("experiments/performance/caches.py", "run", "NamedTemporaryFile"): "libcachesim reads traces from files",

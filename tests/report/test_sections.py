@@ -72,7 +72,7 @@ def test_without_findings() -> None:
 
 
 def test_every_status_has_its_own_symbol() -> None:
-    assert len(set(SYMBOLS.values())) == len(SYMBOLS) == 10
+    assert len(set(SYMBOLS.values())) == len(SYMBOLS) == 11
     assert not_held().symbol == SYMBOLS["did not hold"]
 
 

@@ -88,7 +88,7 @@ def plan_rows(trace: AccessTrace, capacity_rows: int, *, num_rows: int | None = 
     >>> trace = AccessTrace.of([torch.tensor(ids) for ids in ([0, 1], [1, 2], [3], [0])])
     >>> plan = plan_rows(trace, 3)
     >>> [ids.tolist() for ids, _ in plan.reads()]
-    [[0, 1], [2], [3], []]
+    [[0, 1], [2], [3], [0]]
     """
     check_type("trace", trace, AccessTrace, "pass wb.AccessTrace.of(reads)")
     return RowPlanner(num_rows_of(trace) if num_rows is None else num_rows, capacity_rows, overlap=overlap).plan(trace)

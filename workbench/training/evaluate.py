@@ -362,9 +362,7 @@ def layerwise(
         torch._C._set_grad_enabled(False)
         for number, (layer, ids) in enumerate(zip(layers, ids_per_layer, strict=True)):
             chunks = _chunks(graph, ids, chunk_edges)
-            outputs = (
-                _outputs(layer, arguments, chunk.to(on), to_device(read(chunk.node_ids), on)) for chunk in chunks
-            )
+            outputs = (_outputs(layer, arguments, chunk.to(on), _moved(read(chunk.node_ids), on)) for chunk in chunks)
             outputs = outputs if folder is None and ids.is_cuda else downloaded(outputs)
             if folder is None:
                 out = _gathered(outputs, len(ids), ids.device)
@@ -374,6 +372,11 @@ def layerwise(
     finally:  # in one C call; torch.no_grad exits in Python code, which an interrupt could precede
         torch._C._set_grad_enabled(grad_was_enabled)
     return out
+
+
+def _moved(rows: Any, device: torch.device) -> Any:
+    """Copy rows, or `Inputs`, to a device."""
+    return to_device(rows, device) if isinstance(rows, Tensor) else rows.to(device)
 
 
 _FORMS: dict[str, Callable[[Block, Tensor], tuple[Any, Any]]] = {

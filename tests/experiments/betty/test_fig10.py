@@ -52,7 +52,7 @@ def test_numbers_of_parts_are_written_on_the_bars() -> None:
     drawn = [trace for trace in figure.data if trace.type == "bar"]
     assert sorted(text for trace in drawn for text in trace.text) == ["K=1"] * 10 + ["K=2"] * 4
     assert all(trace.name == "fits" for trace in drawn)
-    assert "14 of 14 settings fit when cut into K parts, 10 in one piece" in figure.layout.title.text
+    assert "14 of 14 settings fit when cut into K parts, 10 of 14 in one piece" in figure.layout.title.text
 
 
 def test_what_does_not_fit_or_was_not_run_looks_so() -> None:
