@@ -41,6 +41,13 @@ the whole batch's normalization; parts carry edge weights:
 - PyG: before the split `_, batch.edge_weight = gcn_norm(batch.edge_index, None, len(batch.n_id),
   add_self_loops=False)`, layers `GCNConv(…, normalize=False)`, called with `part.edge_weight`. The result equals that
   of `add_self_loops=False` on the whole batch; put self loops into the graph.
+
+## Attention to the node itself
+
+DGL's `GATConv` attends to in-neighbours alone, and asks for self loops in the graph; sampled with a fanout, a node may
+then miss its own. `wb.build_model("gat", heads=10, self_attention=True)` attends to the node itself in every sample,
+as the layer's paper and MariusGNN's artifact do: one more in-edge of weight 1 per destination. Hidden layers
+concatenate their heads, the last one averages them. Its memory is estimated with the edges that it adds.
 """
 OTHERS = """
 ## Other modules of DGL
