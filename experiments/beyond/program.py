@@ -158,10 +158,10 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
                 x=rows.plain, y=rows[f"{link}_bytes"] / unit, name=link, marker_color=color, row=row, col=col
             )
         figure.update_yaxes(title_text="rows read from (MiB)", row=row, col=col)
-        figure.update_xaxes(title_text="piece in its plain form", row=row, col=col)
     merge_legend(figure)
     figure.update_layout(barmode="stack")
-    return titled(figure, title(table, reported).text, height=grid.height)
+    subtitle = "bars by the piece that is in its plain form"
+    return titled(figure, title(table, reported).text, subtitle=subtitle, height=grid.height)
 
 
 def with_store_bytes(table: pd.DataFrame) -> pd.DataFrame:
