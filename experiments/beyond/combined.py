@@ -18,7 +18,7 @@ import workbench as wb
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import expected_within, mean_intervals
+from workbench.experiment.interval import decided_within, expected_within, mean_intervals
 from workbench.experiment.title import Title
 
 IDEAS: Mapping[str, str] = {
@@ -37,6 +37,9 @@ MEMORIES = ("macrobatch", "cache", "placement")
 NEED_MEMORY = [("dependence", "macrobatch"), ("dependence", "cache")]
 CANCEL = [*combinations(MEMORIES, 2)]
 SPARED = [("macrobatch", "micro-batches"), ("micro-batches", "cache"), ("micro-batches", "placement")]
+
+ALONE = 0.05
+"""Change of the gain that counts as none."""
 
 RUN = ["dataset", "seed", "run"]
 
@@ -121,7 +124,7 @@ def split(mb: wb.MiniBatch, num_parts: int) -> Sequence[wb.MiniBatch]:
 
 
 def fetched(reads: Sequence[Sequence[Tensor]], remote: Tensor, *, window: int, capacity: int) -> dict[str, float]:
-    """Rows per batch that are fetched for the second half of the batches, and rows that are kept for them.
+    """Rows per batch that are fetched for the second half of the batches; and rows of the cache and the largest window.
 
     Args:
         reads: input nodes of every part of every batch.
@@ -202,7 +205,11 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     found = gains(table)
     options: dict[str, Any] = {"value": "beyond_product", "by": ["dataset", "ideas"], "proven": True, "form": "+.1%"}
+    alone: Any = (found[("dependence",)] - 1).reset_index(name="change")
+    statement = f"alone, dependent batches fetch as many rows as independent ones, within {ALONE:.0%}"
+    bounds: dict[str, Any] = {"value": "change", "by": ["dataset"], "least": -ALONE, "most": ALONE, "form": "+.1%"}
     return [
+        decided_within("dependence-alone", statement, alone, **bounds),
         expected_within(
             "dependence-needs-memory",
             "dependent batches gain more with a macrobatch or a cache than the product of both gains",

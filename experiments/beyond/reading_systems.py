@@ -1,6 +1,7 @@
 """Ways of reading features from disk while a model trains on the samples of training in memory."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
@@ -45,7 +46,7 @@ class Reads:
         self.read_bytes, self.num_reads, self.written_bytes, self.rows = read_bytes, num_reads, written_bytes, rows
 
 
-class FromFile(InMemory):
+class FromFile(InMemory, ABC):
     """Features in a file that is read directly; edges in memory.
 
     Args:
@@ -72,9 +73,9 @@ class FromFile(InMemory):
         rows = self.links.snapshot().count("disk")
         return Reads(self._disk.read_bytes, self._disk.num_reads, self._written, rows)
 
+    @abstractmethod
     def _items(self, epoch: int) -> Iterator[tuple[wb.MiniBatch, Any]]:
         """Yield the batches of an epoch with their rows."""
-        raise NotImplementedError
 
     def epoch(self, epoch: int) -> Iterator[Tensor]:
         for mb, rows in self._items(epoch):

@@ -19,7 +19,7 @@ from workbench.core.errors import check_at_least, check_type
 from workbench.core.machine import Traffic
 from workbench.features.disk_rows import DiskRows
 from workbench.features.memory_rows import MappedRows, as_store
-from workbench.features.protocols import FeatureStore, check_store
+from workbench.features.protocols import FeatureStore, WrappedStore, check_store
 from workbench.outofcore.read_ahead import pool_rows, trace_of
 from workbench.outofcore.row_plan import plan_rows
 
@@ -91,7 +91,7 @@ def _pieces(store: FeatureStore, ids: Tensor, size: int) -> Iterator[Tensor]:
         yield store.read(some).cpu()
 
 
-class PackedRows:
+class PackedRows(WrappedStore):
     """Rows that `pack_rows` wrote, read in their order of use alone: by `read_ahead` over the same batches.
 
     Args:
@@ -106,7 +106,7 @@ class PackedRows:
         ValueError: as for `DiskRows`.
     """
 
-    device = torch.device("cpu")
+    _store: DiskRows
 
     def __init__(
         self,
@@ -118,16 +118,8 @@ class PackedRows:
     ) -> None:
         order = open_arrays(Path(folder) / "order", kind=_KIND)
         self._ids, self._length = order["ids"], int(order["num_rows"])
-        self._rows = DiskRows(Path(folder) / "rows", direct=direct, threads=threads, traffic=traffic)
+        self._store = DiskRows(Path(folder) / "rows", direct=direct, threads=threads, traffic=traffic)
         self._next = 0
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self._rows.row_shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._rows.dtype
 
     def __len__(self) -> int:
         """Exclusive upper bound of the ids: that of the store they come from."""
@@ -141,12 +133,12 @@ class PackedRows:
     @property
     def num_reads(self) -> int:
         """Number of reads of the file."""
-        return self._rows.num_reads
+        return self._store.num_reads
 
     @property
     def read_bytes(self) -> int:
         """Bytes that were read from the file."""
-        return self._rows.read_bytes
+        return self._store.read_bytes
 
     def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
         """Read the next rows. Arguments and errors as for `DiskRows.read`.
@@ -154,7 +146,7 @@ class PackedRows:
         Raises:
             ValueError: other rows than the next ones.
         """
-        return self._rows.read(self._places_of(ids), out=out)
+        return self._store.read(self._places_of(ids), out=out)
 
     def read_to(self, ids: Tensor, rows: Tensor, places: Tensor) -> None:
         """Read the next rows to places of a larger tensor. Arguments and errors as for `DiskRows.read_to`.
@@ -162,7 +154,7 @@ class PackedRows:
         Raises:
             ValueError: other rows than the next ones.
         """
-        self._rows.read_to(self._places_of(ids), rows, places)
+        self._store.read_to(self._places_of(ids), rows, places)
 
     def rewind(self) -> None:
         """Begin again with the first rows."""
@@ -180,4 +172,4 @@ class PackedRows:
         return torch.arange(first, last)
 
     def __repr__(self) -> str:
-        return f"PackedRows({self.num_rows:,} reads of {len(self):,} rows, {self._rows!r})"
+        return f"PackedRows({self.num_rows:,} reads of {len(self):,} rows, {self._store!r})"

@@ -74,8 +74,7 @@ def test_a_claim_is_lost(system: str, column: str, value: float, names: set[str]
 def test_the_figure_and_the_comparison() -> None:
     experiment = load_experiment("beyond/from_disk")
     figure: Any = experiment.draw(table())
-    assert "10.0 points" in figure.layout.title.text
-    assert {trace.name for trace in figure.data} == {*READ, MAPPED}
+    assert {trace.name for trace in figure.data} == {*READ, f"{MAPPED}, memory not limited"}
     compared = experiment.compare(table())
     assert list(compared.system) == list(table().system) and compared.accuracy.max() == 80
 
@@ -101,3 +100,11 @@ def test_rows_of_a_small_run() -> None:
     assert rows.read_bytes[BELADY] == rows.predicted_read_bytes[BELADY] > 0
     assert rows.rows_read[BELADY] < rows.rows_read[LRU] and rows.packed_ratio[PACKED] >= 1
     assert (rows.peak_share[[LRU, BELADY, PACKED]] <= 0.5).all()
+
+
+def test_the_title_says_what_the_worst_case_lost() -> None:
+    experiment, rows = load_experiment("beyond/from_disk"), table()
+    worse = rows.assign(accuracy=rows.accuracy.mask((rows.system == LRU) & (rows.dataset == "b"), 0.77))
+    told = [experiment.draw(one).layout.title.text.replace("<br>", " ") for one in (rows, worse)]
+    assert "lost: 0.0 with samples first, 10.0 with MariusGNN's buffer" in told[0]
+    assert "lost: 0.0 to 3.0 with samples first, 10.0 with MariusGNN's buffer" in told[1]
