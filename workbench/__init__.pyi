@@ -1,4 +1,5 @@
 from . import (
+    advise as advise,
     cooperative as cooperative,
     core as core,
     distributed as distributed,

@@ -1,0 +1,1 @@
+from .machines import resolve_machine as resolve_machine
