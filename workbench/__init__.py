@@ -13,7 +13,6 @@ import lazy_loader
 from workbench.core.conversions import register_conversions
 
 register_conversions(f"{__name__}.interop:CONVERSIONS")  # for `graph.to_dgl()` and its like
-register_conversions(f"{__name__}.advise.machines:METHODS")  # for `Machine.here()` and its like
 
 _attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

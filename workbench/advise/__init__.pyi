@@ -1,1 +1,1 @@
-from .machines import resolve_machine as resolve_machine
+from .machine import resolve_machine as resolve_machine

@@ -1,123 +1,95 @@
-"""GPUs by name: what their data sheets tell, in a usual server."""
+"""GPUs by name, in a usual server: what data sheets tell, and what is assumed."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 from workbench.core.errors import check_type
-from workbench.core.machine import MACHINES, Machine
+from workbench.core.machine import MACHINES
 from workbench.core.suggestions import unknown
 
-USUAL_HOST: Mapping[str, Any] = MappingProxyType(
+Sourced = Mapping[str, tuple[float, str]]
+"""Fields of a machine to their value and how it was found."""
+
+USUAL_HOST: Sourced = MappingProxyType(
     {
-        "gather": 20e9,
-        "disk": 3e9,
-        "disk_reads": 300e3,
-        "network": 3.125e9,
-        "host_memory_bytes": 128 * 10**9,
-        "cores": 16,
+        "gather": (20e9, "assumed: rows of 512 B, on all cores of a server"),
+        "disk": (3e9, "assumed: an NVMe disk"),
+        "disk_reads": (300e3, "assumed: an NVMe disk, many reads at the same time"),
+        "network": (3.125e9, "assumed: Ethernet of 25 Gbit/s"),
+        "host_memory_bytes": (128 * 10**9, "assumed: 128 GB"),
+        "cores": (16, "assumed: 16"),
     }
 )
+"""The host, its disk and network, of which a GPU's data sheet tells nothing."""
 
-"""Speeds and sizes of the host that a data sheet of a GPU does not tell."""
-
-_ASSUMED = "assumed: "
-
-USUAL_SOURCES: Mapping[str, str] = MappingProxyType(
-    {
-        "gather": f"{_ASSUMED}rows of 512 B, on all cores of a server",
-        "disk": f"{_ASSUMED}an NVMe disk",
-        "disk_reads": f"{_ASSUMED}an NVMe disk, many reads at the same time",
-        "network": f"{_ASSUMED}Ethernet of 25 Gbit/s",
-        "host_memory_bytes": f"{_ASSUMED}128 GB",
-        "cores": f"{_ASSUMED}16",
-    }
-)
-
-"""How they were found."""
-
-_TABLE_4 = "Cooperative Minibatching, Table 4: "
 _BOTH = "both directions together"
 
 
-def _gpu(name: str, speeds: Machine, flops: float, memory_gb: int, links: tuple[str, str, str], sheet: str) -> Machine:
-    """A GPU in a usual server.
-
-    Args:
-        speeds: γ, α and β.
-        flops: in float32, without tensor cores.
-        memory_gb: its memory in 10⁹ bytes.
-        links: sources of γ, α and β.
-        sheet: name of the data sheet.
-    """
-    told = dict(zip(("gamma", "alpha", "beta"), links, strict=True))
-    told |= {"flops": f"{sheet}: float32 without tensor cores", "device_memory_bytes": f"{sheet}: {memory_gb} GB"}
-    return replace(
-        speeds,
-        name=name,
-        flops=flops,
-        device_memory_bytes=memory_gb * 10**9,
-        **USUAL_HOST,
-        sources=told | dict(USUAL_SOURCES),
-    )
+def _published(name: str) -> Sourced:
+    table = "Cooperative Minibatching, Table 4"
+    speeds = MACHINES[name]
+    return {
+        "gamma": (speeds.gamma, f"{table}: memory"),
+        "alpha": (speeds.alpha, f"{table}: NVLink, {_BOTH}"),
+        "beta": (speeds.beta, f"{table}: PCIe, {_BOTH}"),
+    }
 
 
-def _sheet_links(sheet: str, memory: str, peers: str, host: str) -> tuple[str, str, str]:
-    return f"{sheet}: {memory}", f"{sheet}: {peers}, {_BOTH}", f"{sheet}: {host}, {_BOTH}"
+def _from_sheet(sheet: str, flops: float, memory_gb: int, **links: tuple[float, str]) -> Sourced:
+    told = {name: (speed, f"{sheet}: {what}") for name, (speed, what) in links.items()}
+    return told | {
+        "flops": (flops, f"{sheet}: float32 without tensor cores"),
+        "device_memory_bytes": (memory_gb * 10**9, f"{sheet}: {memory_gb} GB"),
+    }
 
 
-_PUBLISHED = (f"{_TABLE_4}memory", f"{_TABLE_4}NVLink, {_BOTH}", f"{_TABLE_4}PCIe, {_BOTH}")
-_H100, _L4 = "NVIDIA's data sheet of the H100 SXM5 80 GB", "NVIDIA's data sheet of the L4"
-_RTX = "NVIDIA's specification of the GeForce RTX 4090"
+_PCIE_4, _PCIE_5 = (64e9, f"PCIe 4.0 x16, {_BOTH}"), (128e9, f"PCIe 5.0 x16, {_BOTH}")
 
-_GPUS: Mapping[str, Machine] = MappingProxyType(
+_GPUS: Mapping[str, Sourced] = MappingProxyType(
     {
-        machine.name: machine
-        for machine in (
-            _gpu("A100", MACHINES["A100"], 19.5e12, 80, _PUBLISHED, "NVIDIA's data sheet of the A100 SXM 80 GB"),
-            _gpu(
-                "H100",
-                Machine(gamma=3.35e12, alpha=900e9, beta=128e9),
-                67e12,
-                80,
-                _sheet_links(_H100, "HBM3", "NVLink", "PCIe 5.0 x16"),
-                _H100,
-            ),
-            _gpu("V100", MACHINES["V100"], 15.7e12, 32, _PUBLISHED, "NVIDIA's data sheet of the V100 SXM2 32 GB"),
-            _gpu(
-                "L4",
-                Machine(gamma=300e9, alpha=64e9, beta=64e9),
-                30.3e12,
-                24,
-                _sheet_links(_L4, "GDDR6", "PCIe 4.0 x16 (no NVLink)", "PCIe 4.0 x16"),
-                _L4,
-            ),
-            _gpu(
-                "RTX 4090",
-                Machine(gamma=1008e9, alpha=64e9, beta=64e9),
-                82.6e12,
-                24,
-                _sheet_links(_RTX, "GDDR6X", "PCIe 4.0 x16 (no NVLink)", "PCIe 4.0 x16"),
-                _RTX,
-            ),
-        )
+        "A100": {**_published("A100"), **_from_sheet("NVIDIA's data sheet of the A100 SXM 80 GB", 19.5e12, 80)},
+        "H100": _from_sheet(
+            "NVIDIA's data sheet of the H100 SXM 80 GB",
+            67e12,
+            80,
+            gamma=(3.35e12, "memory"),
+            alpha=(900e9, f"NVLink, {_BOTH}"),
+            beta=_PCIE_5,
+        ),
+        "V100": {**_published("V100"), **_from_sheet("NVIDIA's data sheet of the V100 SXM2 32 GB", 15.7e12, 32)},
+        "L4": _from_sheet(
+            "NVIDIA's data sheet of the L4", 30.3e12, 24, gamma=(300e9, "memory"), alpha=_PCIE_4, beta=_PCIE_4
+        ),
+        "RTX 4090": _from_sheet(
+            "NVIDIA's specification of the GeForce RTX 4090",
+            82.6e12,
+            24,
+            gamma=(1008e9, "memory"),
+            alpha=_PCIE_4,
+            beta=_PCIE_4,
+        ),
     }
 )
 
 MACHINE_NAMES = tuple(_GPUS)
-"""Names that `Machine.named` knows."""
+"""Names that `wb.Machine.named` knows."""
 
 
-def named_machine(name: str) -> Machine:
-    """Do what `Machine.named` does."""
-    check_type("name", name, str, 'pass a name such as "A100"')
-    found = {_key(each): machine for each, machine in _GPUS.items()}.get(_key(name))
-    if found is None:
-        raise ValueError(
-            f"{unknown('machine', name, MACHINE_NAMES)}; describe any other machine in a file that ends in .yaml"
-        )
-    return found
+def known_machine(name: str) -> tuple[str, Sourced]:
+    """A known machine: its name as it is written, and its speeds and sizes.
+
+    Args:
+        name: in any case, with or without spaces.
+
+    Raises:
+        TypeError: `name` is not a text.
+        ValueError: an unknown name.
+    """
+    check_type("name", name, str, f'pass a name such as "{MACHINE_NAMES[0]}"')
+    for known, found in _GPUS.items():
+        if _key(known) == _key(name):
+            return known, {**found, **USUAL_HOST}
+    raise ValueError(f"{unknown('machine', name, MACHINE_NAMES)}; describe any other in a file that ends in .yaml")
 
 
 def _key(name: str) -> str:

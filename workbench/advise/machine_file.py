@@ -1,7 +1,7 @@
 """Machines in YAML files: `Machine.read` and `Machine.save`."""
 
 import os
-from dataclasses import replace
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 
-from workbench.advise.known_machines import MACHINE_NAMES, USUAL_HOST, USUAL_SOURCES, named_machine
+from workbench.advise.known_machines import MACHINE_NAMES, USUAL_HOST, Sourced, known_machine
+from workbench.advise.quantities import SIZES, SPEEDS
 from workbench.core.errors import check_choice
-from workbench.core.machine import SIZES, SPEEDS, Machine
 from workbench.core.units import parse_bytes
 from workbench.core.yaml_file import read_yaml
 from workbench.files import write_file
@@ -66,7 +66,7 @@ class MachineFile(BaseModel):
     @classmethod
     def _known(cls, name: str | None) -> str | None:
         if name is not None:
-            named_machine(name)
+            known_machine(name)
         return name
 
     @field_validator("sources")
@@ -87,25 +87,30 @@ class MachineFile(BaseModel):
         return self
 
 
-def read_machine(file: str | os.PathLike[str]) -> Machine:
-    """Do what `Machine.read` does."""
+def read_machine(file: str | os.PathLike[str]) -> tuple[dict[str, Any], Sourced]:
+    """Read what a file gives, completed by its base, or a usual host.
+
+    Returns:
+        `name` and `is_cpu`, and the speeds and sizes with their sources.
+    """
     path = Path(file)
     given = read_yaml(path, MachineFile)
-    values = given.model_dump(exclude={"base", "sources"}, exclude_unset=True)
-    sources = {name: f"file {path.name}" for name in values if name in (*SPEEDS, *SIZES)} | given.sources
-    named = {"name": path.stem} | values
-    if given.base is None:
-        return Machine(**{**USUAL_HOST, **named}, sources={**USUAL_SOURCES, **sources})
-    base = named_machine(given.base)
-    return replace(base, **named, sources={**base.sources, **sources})
+    numbers = given.model_dump(include={*SPEEDS, *SIZES}, exclude_unset=True)
+    found = {name: (value, given.sources.get(name, f"file {path.name}")) for name, value in numbers.items()}
+    rest = USUAL_HOST if given.base is None else known_machine(given.base)[1]
+    name = given.name if "name" in given.model_fields_set else path.stem
+    return {"name": name, "is_cpu": given.is_cpu}, {**rest, **found}
 
 
-def save_machine(machine: Machine, file: str | os.PathLike[str]) -> None:
-    """Do what `Machine.save` does."""
-    values: dict[str, Any] = {"name": machine.name, "is_cpu": machine.is_cpu}
-    values |= {name: float(getattr(machine, name)) for name in SPEEDS}
-    values |= {name: getattr(machine, name) for name in SIZES} | {"sources": dict(machine.sources)}
-    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
+def write_machine(file: str | os.PathLike[str], values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    """Write a file that `read_machine` reads.
+
+    Args:
+        file: to create or replace.
+        values: all fields, and `sources`: how they were found.
+    """
+    plain = {name: float(value) if name in SPEEDS else value for name, value in values.items()}
+    text = yaml.safe_dump(plain | {"sources": dict(sources)}, sort_keys=False, allow_unicode=True, width=120)
     write_file(Path(file), f"# Speeds are bytes, operations or reads per second.\n{text}")
 
 

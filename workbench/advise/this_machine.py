@@ -16,9 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from workbench.advise.known_machines import USUAL_HOST, USUAL_SOURCES
+from workbench.advise.known_machines import USUAL_HOST
 from workbench.core.errors import available_bytes, total_bytes
-from workbench.core.machine import Machine
 from workbench.core.randomness import permutation
 from workbench.core.units import format_bytes
 from workbench.error_text import line_of
@@ -45,18 +44,16 @@ class Found(NamedTuple):
     source: str
 
 
-def measure_this_machine(folder: str | os.PathLike[str] | None = None) -> Machine:
-    """Do what `Machine.here` does."""
+def measure_this_machine(folder: str | os.PathLike[str] | None = None) -> tuple[str, bool, dict[str, Found]]:
+    """Measure speeds and sizes, once per process.
+
+    Returns:
+        The name of the machine, whether its device is the CPU, and what was found by field.
+    """
     host = _host() | _ranks() | _disk_of(folder)
-    gpu = torch.cuda.is_available()
-    found = host | (_gpu() if gpu else _cpu(host))
-    values: dict[str, Any] = {name: each.value for name, each in found.items()}
-    return Machine(
-        name=f"this machine, {torch.cuda.get_device_name()}" if gpu else "this machine, no GPU",
-        is_cpu=not gpu,
-        sources={name: each.source for name, each in found.items()},
-        **values,
-    )
+    if torch.cuda.is_available():
+        return f"this machine, {torch.cuda.get_device_name()}", False, host | _gpu()
+    return "this machine, no GPU", True, host | _cpu(host)
 
 
 @cache
@@ -173,13 +170,14 @@ def _disk_of(folder: str | os.PathLike[str] | None) -> dict[str, Found]:
     if folder is not None:
         return _disk(Path(folder).absolute())
     cache_place = next(place for place in (cache_folder(), *cache_folder().parents) if place.is_dir())
-    error: OSError | None = None
-    for place in (cache_place, Path(tempfile.gettempdir())):
-        try:
-            return _disk(place)
-        except OSError as failure:
-            error = failure
-    return {name: _usual(name, error) for name in ("disk", "disk_reads")}
+    try:
+        return _disk(cache_place)
+    except OSError:
+        temporary = Path(tempfile.gettempdir())
+    try:
+        return _disk(temporary)
+    except OSError as error:
+        return {name: _usual(name, error) for name in ("disk", "disk_reads")}
 
 
 @cache
@@ -198,9 +196,10 @@ def _disk(folder: Path) -> dict[str, Found]:
     }
 
 
-def _usual(name: str, error: Exception | None) -> Found:
+def _usual(name: str, error: Exception) -> Found:
     """What is assumed where measuring failed."""
-    return Found(USUAL_HOST[name], f"{USUAL_SOURCES[name]}; not measured: {line_of(error) if error else 'unknown'}")
+    value, source = USUAL_HOST[name]
+    return Found(value, f"{source}; not measured: {line_of(error)}")
 
 
 def _ones(free_bytes: int) -> Tensor:

@@ -1,10 +1,9 @@
-"""Methods of records that packages above implement: `Graph` and `MiniBatch` as those of other libraries, `Machine`.
+"""Records in the forms of other libraries: methods of `Graph` and `MiniBatch`, and what they call.
 
 The functions belong to a package above, which is registered by `register_conversions` and imported when a method is
 called: this package knows neither it nor a library.
 """
 
-import os
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
@@ -197,76 +196,3 @@ class BatchForms:
             step: number of the batch.
         """
         return _convert("MiniBatch.from_pyg", batch, step)
-
-
-class MachineForms:
-    """Where the speeds of a `Machine` come from, and where they go."""
-
-    @classmethod
-    def here(cls, folder: str | os.PathLike[str] | None = None) -> Self:
-        """Measure this machine: copies, gathers, products, disk, loopback, and the GPU if torch sees one.
-
-        It takes some seconds, once per process; `save` keeps the result for other processes.
-
-        Args:
-            folder: a folder on the disk to measure; None: the workbench's cache (`WORKBENCH_CACHE`), or else the folder
-                of temporary files.
-
-        Returns:
-            The speeds; `sources` says of each what was measured, or why it was not.
-
-        Raises:
-            OSError: `folder` does not exist or can't be written, or its disk is full.
-        """
-        return _convert("Machine.here", folder)
-
-    @classmethod
-    def named(cls, name: str) -> Self:
-        """The machine of a GPU by its data sheet: "A100", "H100", "V100", "L4" or "RTX 4090".
-
-        What a data sheet does not tell (the host, its disk and network) is assumed to be that of a usual server, and
-        `sources` says so.
-
-        Args:
-            name: in any case, with or without spaces.
-
-        Raises:
-            ValueError: an unknown name.
-
-        >>> import workbench as wb
-        >>> wb.Machine.named("h100").gamma
-        3350000000000.0
-        """
-        return _convert("Machine.named", name)
-
-    @classmethod
-    def read(cls, file: str | os.PathLike[str]) -> Self:
-        """Read a machine from a YAML file, whose keys are the arguments of this class.
-
-        Speeds are numbers or texts such as "64 GB/s", sizes such as "80 GiB". With `base: H100` (any known name) all
-        that the file does not give is that machine's; without, it must give γ, α, β and `flops`, and the rest is
-        assumed to be that of a usual server.
-
-        Args:
-            file: the file.
-
-        Raises:
-            OSError: the file can't be read.
-            ValueError: invalid YAML, an unknown key, a missing key or an invalid value; the message names file and key.
-        """
-        return _convert("Machine.read", file)
-
-    def save(self, file: str | os.PathLike[str]) -> None:
-        """Write this machine to a YAML file that `read` reads.
-
-        Args:
-            file: to create or replace.
-
-        Raises:
-            OSError: the file can't be written.
-        """
-        _convert("Machine.save", self, file)
-
-    def rows(self) -> list[dict[str, str]]:
-        """Rows of a table for people: of each speed and size the quantity, the field, its value and its source."""
-        return _convert("Machine.rows", self)

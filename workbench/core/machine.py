@@ -1,43 +1,30 @@
-"""`Machine`: the speeds that cost models divide counted bytes and operations by; `Traffic`: the bytes that crossed."""
+"""`Machine`: the speeds that cost models divide counted bytes and operations by."""
 
 import threading
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field, fields
 from numbers import Real
 from types import MappingProxyType
 from typing import NamedTuple
 
-from workbench.core.conversions import MachineForms
-from workbench.core.errors import check_at_least, check_choice, check_type
+from workbench.core.errors import check_at_least, check_choice
 
 
-@dataclass(frozen=True, repr=False)
-class Machine(MachineForms):
-    """The speeds of one processing element (PE), such as a GPU, among equal ones, and of its host.
+@dataclass(frozen=True)
+class Machine:
+    """The speeds of one processing element (PE), such as a GPU, among equal ones.
 
-    γ, α and β are those of the complexity analysis of Cooperative Minibatching, which counts bytes alone; the others
-    are additions. `Machine.here()` measures this machine, `Machine.named("A100")` knows data sheets, and
-    `Machine.read("my.yaml")` reads a file of one's own.
+    The three bandwidths are those of the complexity analysis of Cooperative Minibatching, which counts bytes alone;
+    `flops` is an addition for models whose arithmetic takes longer than their memory traffic.
 
     Args:
         gamma: γ, bytes per second of the PE's own memory.
         alpha: α, bytes per second between the PE and the others in an all-to-all exchange.
         beta: β, bytes per second from storage (disk, network, host memory) to the PE.
         flops: floating-point operations per second; infinite: arithmetic takes no time.
-        name: of the machine, for people.
-        gather: bytes per second of random rows that the host's CPU reads from its memory (`x[ids]`).
-        disk: bytes per second of long reads from disk.
-        disk_reads: small random reads of the disk per second.
-        network: bytes per second that a rank receives from the others.
-        device_memory_bytes: memory of the PE; None: not known.
-        host_memory_bytes: memory of the host; None: not known.
-        cores: CPU cores that a process may use; None: not known.
-        is_cpu: the PE is the host's CPU: batches are not copied to another device, and β is that of `gather`.
-        sources: field to how its value was found, such as "data sheet"; not compared.
 
     Raises:
-        ValueError: a speed that is not a positive number, a size below 1, or a source of an unknown field.
-        TypeError: `name` is not a text, or `is_cpu` not a bool.
+        ValueError: a speed that is not a positive number.
 
     Source: Cooperative Minibatching, section 3.1, Table 1.
     """
@@ -46,58 +33,17 @@ class Machine(MachineForms):
     alpha: float
     beta: float
     flops: float = float("inf")
-    _: KW_ONLY
-    name: str = ""
-    gather: float = float("inf")
-    disk: float = float("inf")
-    disk_reads: float = float("inf")
-    network: float = float("inf")
-    device_memory_bytes: int | None = None
-    host_memory_bytes: int | None = None
-    cores: int | None = None
-    is_cpu: bool = False
-    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        check_type("name", self.name, str, 'pass a text, such as name="my server"')
-        check_type("is_cpu", self.is_cpu, bool, "pass True or False")
-        for name in SPEEDS:
+        for name in (each.name for each in fields(self)):
             value = getattr(self, name)
             if not (isinstance(value, Real) and not isinstance(value, bool) and float(value) > 0):
+                unit = "operations" if name == "flops" else "bytes"
                 raise ValueError(
-                    f"{name} is {value!r}; it must be a positive number of {SPEEDS[name]} per second, such as 64e9, or "
+                    f"{name} is {value!r}; it must be a positive number of {unit} per second, such as 64e9, or "
                     "float('inf') for no cost"
                 )
-        for name in SIZES:
-            if getattr(self, name) is not None:
-                check_at_least(name, getattr(self, name), 1)
-        for name in self.sources:
-            check_choice("source", name, (*SPEEDS, *SIZES))
 
-    def __repr__(self) -> str:
-        """The name, and the speeds and sizes that are known."""
-        numbers = {name: getattr(self, name) for name in (*SPEEDS, *SIZES)}
-        known = [f"{name}={value:.4g}" for name, value in numbers.items() if value not in (None, float("inf"))]
-        name, cpu = [f"name={self.name!r}"] * bool(self.name), ["is_cpu=True"] * self.is_cpu
-        return f"Machine({', '.join([*name, *known, *cpu])})"
-
-
-SPEEDS: Mapping[str, str] = MappingProxyType(
-    {
-        "gamma": "bytes",
-        "alpha": "bytes",
-        "beta": "bytes",
-        "flops": "operations",
-        "gather": "bytes",
-        "disk": "bytes",
-        "disk_reads": "reads",
-        "network": "bytes",
-    }
-)
-"""Fields of `Machine` that are speeds, to what they count per second."""
-
-SIZES = ("device_memory_bytes", "host_memory_bytes", "cores")
-"""Fields of `Machine` that are whole numbers, or not known."""
 
 MACHINES: Mapping[str, Machine] = MappingProxyType(
     {
