@@ -1,4 +1,5 @@
 from . import (
+    advise as advise,
     cooperative as cooperative,
     core as core,
     distributed as distributed,
@@ -15,6 +16,7 @@ from . import (
     sampling as sampling,
     training as training,
 )
+from .advise.machine import Machine as Machine
 from .core.block import Block as Block
 from .core.dataset import Dataset as Dataset
 from .core.edge_file import EdgeFile as EdgeFile
@@ -26,7 +28,7 @@ from .core.errors import (
     RankError as RankError,
 )
 from .core.graph import Graph as Graph
-from .core.machine import Machine as Machine, Traffic as Traffic
+from .core.machine import Traffic as Traffic
 from .core.minibatch import MiniBatch as MiniBatch
 from .core.randomness import Nested as Nested, Smoothed as Smoothed
 from .core.trace import AccessTrace as AccessTrace

@@ -21,11 +21,12 @@ from experiments.batchgnn.rank_fetches import (
     reads,
     row_bytes,
 )
+from workbench.core.machine import Machine
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.title import Title
 
-MACHINE = wb.Machine(gamma=409.6e9, alpha=NETWORK_BYTES_PER_SECOND, beta=409.6e9, flops=11.1e12)
+MACHINE = Machine(gamma=409.6e9, alpha=NETWORK_BYTES_PER_SECOND, beta=409.6e9, flops=11.1e12)
 """One of the paper's: two Xeon 8360Y with 8 channels of DDR4-3200 and 36 cores of 2.4 GHz each, from data sheets; its
 network as the paper's rows and seconds give it."""
 PAPER_BATCH = 1000

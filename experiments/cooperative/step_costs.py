@@ -12,6 +12,7 @@ from torch import Tensor
 import workbench as wb
 from experiments.cooperative.samplers import SamplerName
 from workbench.cooperative.cost_model import PeCounts, StepSeconds, step_seconds
+from workbench.core.machine import Machine
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment.config import DataPointConfig
 from workbench.nn.model import LayerSize, ModelWork, exchanged_widths, model_work
@@ -36,11 +37,11 @@ class System:
     """
 
     num_pes: int
-    machine: wb.Machine
+    machine: Machine
     fp32_flops: float
 
     @property
-    def with_arithmetic(self) -> wb.Machine:
+    def with_arithmetic(self) -> Machine:
         """The machine, whose arithmetic takes time."""
         return replace(self.machine, flops=self.fp32_flops)
 
@@ -187,7 +188,7 @@ def widths_of(config: StepConfig, data: Any) -> list[int]:
 
 
 def price(
-    counts: PeCounts, work: ModelWork, machine: wb.Machine, config: StepConfig, data: Any, miss_rate: float = 1.0
+    counts: PeCounts, work: ModelWork, machine: Machine, config: StepConfig, data: Any, miss_rate: float = 1.0
 ) -> StepSeconds:
     """The modelled seconds of a step.
 

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.toy_experiments import SPEC
-from workbench.experiment.figure_spec import ConfigError, read_spec
+from workbench.core.yaml_file import ConfigError
+from workbench.experiment.figure_spec import read_spec
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from workbench.core.yaml_file import ConfigError
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.figure_spec import ConfigError, SizeSpec, Spec
+from workbench.experiment.figure_spec import SizeSpec, Spec
 from workbench.experiment.grid import Grid, configs, grids, parse_overrides
 
 names = st.sampled_from("abcdef")

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from workbench.core.yaml_file import ConfigError
 from workbench.experiment.figure_loader import experiment_names, load_experiment, read_index
-from workbench.experiment.figure_spec import ConfigError, UnknownExperimentError
+from workbench.experiment.figure_spec import UnknownExperimentError
 from workbench.paths import experiments_folder
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from workbench.core.yaml_file import ConfigError
 from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.figure_spec import ConfigError
 from workbench.experiment.point_dataset import describe_dataset
 
 TRIPLES = np.array([[0, 0, 1], [1, 1, 2], [3, 0, 2]])

@@ -9,10 +9,10 @@ import torch
 
 import workbench as wb
 from workbench.core.errors import CapacityError
+from workbench.core.yaml_file import ConfigError
 from workbench.experiment import needs
 from workbench.experiment.config import DataConfig, ModelConfig, PointConfig, dataset_of
 from workbench.experiment.figure_loader import experiment_names, load_experiment
-from workbench.experiment.figure_spec import ConfigError
 from workbench.experiment.needs import check_needs, expected_batch, expected_seconds, needs_of
 from workbench.experiment.recorded import recorded
 from workbench.report import expected_time

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from tests.experiment.elsewhere import running_elsewhere
+from workbench.core.yaml_file import ConfigError
 from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.figure_spec import ConfigError
 from workbench.experiment.sweep import new_bar, slowest
 from workbench.experiment.table import labels, table_of, to_read
 from workbench.tracking.record import FAILED, FINISHED, KILLED

@@ -278,6 +278,16 @@ def available_bytes() -> int:
     return min(free, _cgroup_bytes(free))
 
 
+def total_bytes() -> int:
+    """Return the bytes of the machine's physical memory, capped by a cgroup limit."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        return total if limit == "max" else min(total, int(limit))
+    except (OSError, ValueError):
+        return total
+
+
 def _cgroup_bytes(default: int) -> int:
     """Return the bytes left under the container's memory limit, or `default` if there is no limit."""
     try:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field, model_validator
 
 from workbench.core.suggestions import unknown
-from workbench.experiment.figure_spec import ConfigError, Strict, UnknownExperimentError, read_spec, read_yaml
+from workbench.core.yaml_file import ConfigError, read_yaml
+from workbench.experiment.figure_spec import Strict, UnknownExperimentError, read_spec
 from workbench.paths import experiments_folder, shown_path
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ import pandas as pd
 import yaml
 from pydantic import ValidationError
 
+from workbench.core.yaml_file import ConfigError, explain
 from workbench.experiment.config import PointConfig
-from workbench.experiment.figure_spec import Axes, ConfigError, Spec, explain
+from workbench.experiment.figure_spec import Axes, Spec
 from workbench.experiment.point_dataset import alternatives
 from workbench.tracking.mlflow_fields import cell, flatten
 from workbench.tracking.record import Run

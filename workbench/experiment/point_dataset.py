@@ -4,8 +4,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from workbench.core.yaml_file import ConfigError
 from workbench.experiment.config import DataConfig, PointConfig, dataset_of
-from workbench.experiment.figure_spec import ConfigError
 from workbench.files import FileStamp
 from workbench.tracking.record import DatasetInfo
 

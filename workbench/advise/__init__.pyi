@@ -1,0 +1,1 @@
+from .machine import resolve_machine as resolve_machine
