@@ -1,5 +1,5 @@
 from . import (
-    advise as advise,
+    advisor as advisor,
     cooperative as cooperative,
     core as core,
     distributed as distributed,
@@ -16,7 +16,8 @@ from . import (
     sampling as sampling,
     training as training,
 )
-from .advise.machine import Machine as Machine
+from .advisor.advice import advise as advise
+from .advisor.machine import Machine as Machine
 from .core.block import Block as Block
 from .core.dataset import Dataset as Dataset
 from .core.edge_file import EdgeFile as EdgeFile

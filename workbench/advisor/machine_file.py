@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 
-from workbench.advise.known_machines import MACHINE_NAMES, USUAL_HOST, Sourced, known_machine
-from workbench.advise.quantities import SIZES, SPEEDS
+from workbench.advisor.known_machines import MACHINE_NAMES, USUAL_HOST, Sourced, known_machine
+from workbench.advisor.quantities import SIZES, SPEEDS
 from workbench.core.errors import check_choice
 from workbench.core.units import parse_bytes
 from workbench.core.yaml_file import read_yaml

@@ -6,8 +6,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from numbers import Real
 from typing import Any, Self
 
-from workbench.advise.known_machines import known_machine
-from workbench.advise.quantities import LABELS, SIZES, SPEEDS, shown
+from workbench.advisor.known_machines import known_machine
+from workbench.advisor.quantities import LABELS, SIZES, SPEEDS, shown
 from workbench.core.errors import check_at_least, check_choice, check_type
 from workbench.core.machine import Machine as PeSpeeds
 
@@ -94,7 +94,7 @@ class Machine(PeSpeeds):
         Raises:
             OSError: `folder` does not exist or can't be written, or its disk is full.
         """
-        from workbench.advise.this_machine import measure_this_machine
+        from workbench.advisor.this_machine import measure_this_machine
 
         name, is_cpu, found = measure_this_machine(folder)
         return cls._of(found, name=name, is_cpu=is_cpu)
@@ -134,7 +134,7 @@ class Machine(PeSpeeds):
             OSError: the file can't be read.
             ValueError: invalid YAML, an unknown key, a missing key or an invalid value; the message names file and key.
         """
-        from workbench.advise.machine_file import read_machine
+        from workbench.advisor.machine_file import read_machine
 
         about, found = read_machine(file)
         return cls._of(found, **about)
@@ -148,7 +148,7 @@ class Machine(PeSpeeds):
         Raises:
             OSError: the file can't be written.
         """
-        from workbench.advise.machine_file import write_machine
+        from workbench.advisor.machine_file import write_machine
 
         write_machine(file, {"name": self.name, "is_cpu": self.is_cpu, **self._numbers()}, self.sources)
 

@@ -1,0 +1,322 @@
+"""`wb.advise`: prices against brute force and the meter, its choice, its text, and its programs."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import workbench as wb
+from workbench.advisor.advice import ranked
+from workbench.advisor.configuration import Configuration
+from workbench.advisor.counts import mean_of
+from workbench.advisor.prices import STAGES, Priced
+from workbench.nn.gcn import GCNLayer
+
+CPU = wb.Machine(10e9, 5e9, 5e9, 1e11, name="a laptop", gather=4e9, disk=1e9, disk_reads=20e3, is_cpu=True)
+GPU = dataclasses.replace(CPU, gamma=1e12, alpha=300e9, beta=16e9, flops=1e13, name="a GPU", is_cpu=False)
+
+NAMES = ("synthetic-products", "synthetic-arxiv", "synthetic-papers100M", "synthetic-reddit")
+SCALES = {"synthetic-products": 0.001, "synthetic-arxiv": 0.02, "synthetic-papers100M": 0.0001, "synthetic-reddit": 0.005}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def data(request: pytest.FixtureRequest) -> wb.Dataset:
+    return wb.load_dataset(request.param, scale=SCALES.get(request.param), undirected=True)
+
+
+@pytest.fixture(scope="module")
+def arxiv() -> wb.Dataset:
+    return wb.load_dataset("synthetic-arxiv", scale=0.02, undirected=True)
+
+
+def model_of(data: wb.Dataset, kind: str = "sage-mean", **options: Any) -> Any:
+    sizes = {"in_dim": data.num_features, "hidden_dim": 16, "out_dim": data.num_classes}
+    return wb.build_model(kind, **sizes, **options)
+
+
+def advised(data: wb.Dataset, model: Any = None, **options: Any) -> Any:
+    options = {"machine": CPU, "memory": "4 GiB", "host_memory": "4 GiB", "batch_size": 64, "num_batches": 8} | options
+    sampler = options.pop("sampler", wb.NeighborSampler([5, 5]))
+    return wb.advise(data, model_of(data) if model is None else model, sampler=sampler, **options)
+
+
+def reduced(data: wb.Dataset, share: float = 0.4) -> int:
+    """Host memory for the graph and a share of the features."""
+    return data.graph.nbytes + round(share * data.x.nbytes)
+
+
+def losses_of(code: str, data: wb.Dataset) -> torch.Tensor:
+    """Losses of epoch 0 of a program, which is run in this process."""
+    names: dict[str, Any] = {"data": data, "__name__": "program"}
+    exec(compile(code.replace("range(3)", "range(0)"), "program", "exec"), names)
+    return torch.stack([*names["epoch"](0)])
+
+
+def by_reading(advice: Any, **wanted: Any) -> Priced:
+    matches = [
+        one for one in advice.priced if all(getattr(one.configuration, name) == value for name, value in wanted.items())
+    ]
+    assert matches, (wanted, advice.table.configuration.tolist())
+    return matches[0]
+
+
+def test_bytes_of_an_epoch_are_those_that_its_batches_read(arxiv: wb.Dataset):
+    sampler = wb.NeighborSampler([5, 5])
+    plain = advised(arxiv, num_batches=100, batch_size=256).plain
+    loader = wb.batches(arxiv.graph, arxiv.train_idx, sampler=sampler, batch_size=256)
+    epochs = 100 // len(loader)
+    rows = sum(mb.num_inputs for epoch in range(epochs) for _, mb in loader.epoch(epoch)) / epochs
+    assert plain.link_bytes == pytest.approx({"host": rows * arxiv.x[:1].nbytes})
+
+
+def test_bytes_of_a_long_epoch_are_within_the_stated_error(arxiv: wb.Dataset):
+    advice = advised(arxiv, batch_size=8, num_batches=30)
+    loader = wb.batches(arxiv.graph, arxiv.train_idx, sampler=wb.NeighborSampler([5, 5]), batch_size=8)
+    assert len(loader) > 60
+    rows = sum(mb.num_inputs for _, mb in loader.epoch(3))
+    counted = advice.plain.link_bytes["host"] / arxiv.x[:1].nbytes
+    error = advice.pricer.counts.sampled().inputs.error
+    assert 0 < error < 0.2
+    assert abs(counted / rows - 1) < 2 * error  # 95 % intervals: one in 10,000 is missed by twice its width
+
+
+def test_mean_of_all_batches_has_no_error():
+    assert mean_of([1.0, 3.0], 2) == (2.0, 0.0)
+    few, many = (mean_of([1.0, 3.0, 2.0, 4.0] * repeats, 10**6).error for repeats in (1, 25))
+    assert few == pytest.approx(5 * many, rel=0.2)
+
+
+@pytest.mark.parametrize("kind", ["sage-mean", "gcn", "gat"])
+@pytest.mark.parametrize("budget", [1.0, 0.6])
+def test_peak_is_what_the_meter_counts(arxiv: wb.Dataset, kind: str, budget: float):
+    model = model_of(arxiv, kind)
+    whole = advised(arxiv, model, batch_size=512).plain.peak_bytes
+    best = advised(arxiv, model, batch_size=512, memory=round(whole * 1.03 * budget)).plain
+    assert best.fits
+    loader = wb.batches(arxiv.graph, arxiv.train_idx, sampler=wb.NeighborSampler([5, 5]), batch_size=512)
+    steps = [[mb] for _, mb in loader.steps(8)]
+    if (parts := best.configuration.num_parts) > 1:
+        steps = [mb.split(wb.partition_batch(mb, parts)) for [mb] in steps]
+    assert (parts > 1) == (budget < 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    measured = wb.profile_epoch(model, steps, arxiv.x, arxiv.y, cross_entropy, optimizer).peak_bytes
+    assert measured is not None
+    assert measured == pytest.approx(best.peak_bytes, rel=0.05)
+    assert measured <= round(whole * 1.03 * budget)
+
+
+def test_fewest_micro_batches_are_chosen(arxiv: wb.Dataset):
+    whole = advised(arxiv, batch_size=512).plain.peak_bytes
+    counts = advised(arxiv, batch_size=512).pricer.counts.estimated("cpu")
+    budget = round(0.5 * whole)
+    chosen = advised(arxiv, batch_size=512, memory=budget).plain.configuration.num_parts
+    assert chosen > 1
+    assert counts.parts(chosen).peak_bytes * 1.02 <= budget
+    assert counts.parts(chosen - 1).peak_bytes * 1.02 > budget
+
+
+def test_programs_run_and_those_with_the_same_samples_have_the_same_losses(data: wb.Dataset):
+    model = model_of(data)
+    in_memory, on_disk = advised(data, model), advised(data, model, host_memory=reduced(data))
+    expected = losses_of(in_memory.code(in_memory.plain, data="data"), data)
+    readings = set()
+    for one in on_disk.priced:
+        if not one.fits:
+            continue
+        losses = losses_of(on_disk.code(one, data="data"), data)
+        assert bool(losses.isfinite().all())
+        readings.add(one.configuration.reading)
+        if not one.configuration.changes_samples:
+            assert torch.equal(losses, expected)
+        elif one.configuration.reading != "buffer":
+            assert not torch.equal(losses, expected)
+    assert {"static", "belady", "packed", "buffer"} <= readings
+
+
+def test_program_of_micro_batches_has_the_losses_of_the_whole_batch(arxiv: wb.Dataset):
+    whole = advised(arxiv, batch_size=512)
+    parted = advised(arxiv, batch_size=512, memory=round(0.6 * whole.plain.peak_bytes))
+    code = parted.code(parted.plain, data="data")
+    assert f"min({parted.plain.configuration.num_parts}, mb.num_seeds)" in code
+    expected = losses_of(whole.code(whole.plain, data="data"), arxiv)
+    assert torch.allclose(losses_of(code, arxiv), expected, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", ["alone", "placement", "cooperation"])
+def test_programs_of_several_devices_run(tmp_path: Path, arxiv: wb.Dataset, spread: str):
+    advice = advised(arxiv, machine=GPU, devices=2)
+    one = by_reading(advice, spread=spread, labor=False, cache="")
+    pricer = dataclasses.replace(advice.pricer, machine=CPU)
+    load = 'wb.load_dataset("synthetic-arxiv", scale=0.02, undirected=True)'
+    code = dataclasses.replace(advice, pricer=pricer).code(one, data=load)
+    (tmp_path / "program.py").write_text(code)
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    losses = [float(line.rpartition(" ")[2]) for line in done.stdout.splitlines()]
+    assert len(losses) == 3
+    assert losses[2] < losses[0]
+
+
+def test_code_rebuilds_the_model(arxiv: wb.Dataset):
+    for kind, options in {
+        "sage-pool": {},
+        "gcn": {"norm": "batch"},
+        "gin": {"norm": "layer", "num_layers": 2},
+        "gat": {"heads": 4, "self_attention": True, "dropout": 0.3},
+    }.items():
+        model = model_of(arxiv, kind, **options)
+        code = advised(arxiv, model).code(data="data")
+        line = next(line for line in code.splitlines() if line.startswith("model = "))
+        rebuilt = eval(line.removeprefix("model = "), {"wb": wb})
+        assert repr(rebuilt) == repr(model)
+
+
+def test_own_model_is_priced_and_its_program_takes_an_expression(arxiv: wb.Dataset):
+    class Mine(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList([GCNLayer(arxiv.num_features, 8), GCNLayer(8, 40)])
+
+        def forward(self, blocks: Any, h: torch.Tensor) -> torch.Tensor:
+            return self.layers[1](blocks[1], torch.tanh(self.layers[0](blocks[0], h)))
+
+    advice = advised(arxiv, Mine())
+    assert advice.best.fits
+    with pytest.raises(ValueError, match="Mine is not a model of wb.build_model; pass model="):
+        advice.code()
+    assert "model = Mine()" in advice.code(model="Mine()")
+
+
+def test_unpriceable_model_says_why(arxiv: wb.Dataset):
+    class Broken(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, blocks: Any, h: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("no such layer")
+
+    with pytest.raises(ValueError, match="no such layer"):
+        advised(arxiv, Broken())
+
+
+def test_second_call_with_other_budgets_counts_nothing(arxiv: wb.Dataset):
+    model, told = model_of(arxiv), []
+    advised(arxiv, model, report=told.append)
+    assert "sampling 8 batches: NeighborSampler" in told
+    again: list[str] = []
+    advised(arxiv, model, memory="1 GiB", host_memory="3 GiB", report=again.append)
+    assert again == ["pricing"]
+
+
+def test_what_changes_samples_is_marked(arxiv: wb.Dataset):
+    table = advised(arxiv, host_memory=reduced(arxiv)).table.set_index("configuration").exact
+    for name, exact in table.items():
+        changes = any(word in str(name) for word in ("LABOR", "κ", "buffer"))
+        assert exact == ("changes the samples" if changes else "same result")
+
+
+def test_faster_disk_makes_reading_faster_and_nothing_else(arxiv: wb.Dataset):
+    options: dict[str, Any] = {"host_memory": reduced(arxiv)}
+    slow = advised(arxiv, **options)
+    fast = advised(arxiv, **options, machine=dataclasses.replace(CPU, disk=1e10, disk_reads=1e6))
+    for reading in ("static", "buffer"):
+        before, after = (by_reading(advice, reading=reading, labor=False) for advice in (slow, fast))
+        assert after.seconds["read"] < before.seconds["read"]
+        same = [stage for stage in STAGES if stage != "read"]
+        assert [after.seconds[stage] for stage in same] == [before.seconds[stage] for stage in same]
+
+
+def test_more_memory_never_makes_less_fit(arxiv: wb.Dataset):
+    sizes = [round(share * 1e6) for share in (0.05, 0.1, 0.3, 0.6, 2, 8)]
+    found = [advised(arxiv, memory=size, batch_size=512).priced[0] for size in sizes]
+    assert [one.fits for one in found] == sorted(one.fits for one in found)
+    assert {True, False} == {one.fits for one in found}
+    fitting = [one.configuration.num_parts for one in found if one.fits]
+    assert fitting == sorted(fitting, reverse=True)
+
+
+def test_gpu_copies_and_overlaps(arxiv: wb.Dataset):
+    advice = advised(arxiv, machine=GPU)
+    plain = advice.plain
+    sampled = advice.pricer.counts.sampled()
+    rows = plain.link_bytes["host"]
+    batches = sampled.batches_per_epoch * sampled.nbytes.value
+    assert plain.seconds["copy"] == pytest.approx((rows + batches) / GPU.beta)
+    assert plain.epoch_seconds < sum(plain.seconds.values())
+    cached = by_reading(advice, cache="static", labor=False)
+    assert cached.link_bytes["host"] + cached.link_bytes["device"] == pytest.approx(rows)
+    assert cached.peak_bytes > plain.peak_bytes
+
+
+def test_cooperation_loads_each_row_once(arxiv: wb.Dataset):
+    advice = advised(arxiv, machine=GPU, devices=2)
+    alone, together = (by_reading(advice, spread=spread, labor=False, cache="") for spread in ("alone", "cooperation"))
+    assert together.link_bytes["host"] < alone.link_bytes["host"]
+    assert together.link_bytes["peer"] > 0
+    assert together.seconds["exchange"] > alone.seconds["exchange"] > 0
+
+
+def test_text_fits_a_terminal_and_says_why_each_idea_does_not_help(arxiv: wb.Dataset):
+    for advice in (advised(arxiv), advised(arxiv, machine=GPU, devices=4), advised(arxiv, host_memory=reduced(arxiv))):
+        lines = str(advice).splitlines()
+        assert max(map(len, lines)) <= 80
+        text = str(advice)
+        assert text.count("\n- ") >= 5
+        assert "Use " in text
+        assert "modelled" in text
+
+
+def test_nothing_fits_is_an_error_that_says_what_is_needed(arxiv: wb.Dataset):
+    model = model_of(arxiv)
+    with pytest.raises(wb.CapacityError, match="parameters and gradients take"):
+        advised(arxiv, model, memory=1000)
+    none = advised(arxiv, model, host_memory=1000)
+    assert "Nothing fits" in str(none)
+    with pytest.raises(wb.CapacityError, match="no configuration fits: needs .* of host memory"):
+        _ = none.best
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"devices": 0}, "devices is 0"),
+        ({"num_batches": 1}, "num_batches is 1"),
+        ({"memory": "much"}, "memory"),
+        ({"machine": "B1000"}, "B1000"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_sampled(arxiv: wb.Dataset, change: dict[str, Any], message: str):
+    told: list[str] = []
+    with pytest.raises(ValueError, match=message):
+        advised(arxiv, model_of(arxiv), **change, report=told.append)
+    assert told == []
+
+
+def test_data_without_features_or_training_nodes_is_refused(arxiv: wb.Dataset):
+    for change, message in (
+        ({"x": arxiv.x[:, :0]}, "has no features to read"),
+        ({"train_idx": arxiv.train_idx[:0]}, "has no training nodes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            advised(dataclasses.replace(arxiv, fingerprint=message, **change), model_of(arxiv))
+
+
+def test_of_configurations_that_are_as_fast_the_plainest_is_advised():
+    def priced(seconds: float, fits: bool = True, **options: Any) -> Any:
+        return SimpleNamespace(
+            configuration=Configuration(**options), epoch_seconds=seconds, fits=fits, can_be_priced=True
+        )
+
+    plain, labor, static = priced(1.02), priced(1.0, labor=True), priced(1.01, reading="static")
+    assert ranked([labor, static, plain]) == [plain, labor, static]
+    slower = priced(1.2)
+    assert ranked([slower, labor, priced(0.1, fits=False)])[0] is labor

@@ -1,1 +1,0 @@
-from .machine import resolve_machine as resolve_machine

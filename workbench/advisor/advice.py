@@ -1,0 +1,326 @@
+"""`advise`: which of the ideas help a graph, a model and a machine, priced from counts before any training."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+from torch import nn
+
+from workbench.advisor.configuration import CHANGES, SAME, Configuration
+from workbench.advisor.counts import Counts
+from workbench.advisor.machine import HERE, Machine, resolve_machine
+from workbench.advisor.prices import KAPPA, STAGES, Priced, Pricer
+from workbench.advisor.script import training_script
+from workbench.core.dataset import Dataset
+from workbench.core.errors import CapacityError, available_bytes, check_at_least, check_bytes, check_type
+from workbench.core.units import format_bytes
+from workbench.memory.training_setup import Optimizer
+from workbench.sampling.neighbor import NeighborSampler
+from workbench.sampling.sampler import Sampler, check_sampler
+
+_TIE = 0.03
+"""Configurations within this share of the fastest are as good; the one with the fewest ideas is advised."""
+
+_KEPT = 4
+_kept: "OrderedDict[Any, Counts]" = OrderedDict()
+
+
+def advise(
+    data: Dataset,
+    model: nn.Module,
+    *,
+    machine: Machine | str | None = None,
+    sampler: Sampler | None = None,
+    batch_size: int = 1024,
+    memory: int | str | None = None,
+    host_memory: int | str | None = None,
+    devices: int = 1,
+    optimizer: Optimizer = "adam",
+    num_batches: int = 24,
+    seed: int = 0,
+    report: Callable[[str], object] = lambda text: None,
+) -> "Advice":
+    """Price every idea of the workbench, and the pairs that combine, for one's own data, model and machine.
+
+        advice = wb.advise(data, model, sampler=wb.NeighborSampler([10, 25]), memory="8GiB", machine="A100")
+        print(advice)
+        Path("train.py").write_text(advice.code())
+
+    A few dozen batches are sampled, partitioned and estimated, and a few steps of a copy of the model are timed;
+    nothing is trained. What was counted is kept: another call with other budgets, devices or machine takes less than a
+    second.
+
+    Args:
+        data: graph, features, labels and training nodes.
+        model: any module that `wb.train_step` can call; not changed.
+        machine: a `Machine`, the name of a known one or a YAML file; None: this one, measured in up to 20 s.
+        sampler: of the plain program; None: `wb.NeighborSampler` with ten neighbours per layer.
+        batch_size: seeds per batch and device.
+        memory: memory of a device, in bytes or as text such as "8GiB"; None: the machine's.
+        host_memory: the host's memory for graph and rows; None: the machine's.
+        devices: number of devices.
+        optimizer: "adam", "adamw" or "sgd".
+        num_batches: batches that are sampled of every way of sampling.
+        seed: of the order of batches, and of partitions.
+        report: called with what is being counted, one line each.
+
+    Returns:
+        The configurations with their prices, best first.
+
+    Raises:
+        TypeError: an argument of another type.
+        ValueError: a data set without features or training nodes, or a number out of range.
+        CapacityError: parameters and optimizer state alone exceed `memory`, so no configuration can fit.
+    """
+    check_at_least("devices", devices, 1, most=62)
+    chosen = resolve_machine(machine)
+    if sampler is None:
+        sampler = NeighborSampler([10] * len(getattr(model, "layers", (0, 0))))
+    check_sampler(sampler)
+    counts = _counts(data, model, sampler, batch_size, optimizer, num_batches, seed, report)
+    pricer = Pricer(
+        counts=counts,
+        machine=chosen,
+        memory_bytes=_budget("memory", memory, chosen.device_memory_bytes),
+        host_bytes=_budget("host_memory", host_memory, chosen.host_memory_bytes),
+        devices=devices,
+        measured=machine in (None, HERE) or _is_here(chosen),
+    )
+    _check_parameters(pricer)
+    report("pricing")
+    priced = [pricer.price(configuration) for configuration in pricer.candidates()]
+    return Advice(pricer, tuple(ranked(priced)))
+
+
+def _is_here(machine: Machine) -> bool:
+    """Whether a machine is what this process measured; others are told by their names, without measuring anything."""
+    return machine.name.startswith("this machine") and machine == Machine.here()
+
+
+def _budget(name: str, given: int | str | None, known: int | None) -> int:
+    if given is not None:
+        return check_bytes(name, given)
+    return available_bytes() if known is None else known
+
+
+def _counts(
+    data: Dataset,
+    model: nn.Module,
+    sampler: Sampler,
+    batch_size: int,
+    optimizer: Optimizer,
+    num_batches: int,
+    seed: int,
+    report: Callable[[str], object],
+) -> Counts:
+    """Those of an earlier call with the same arguments, or new ones."""
+    check_type("data", data, Dataset, 'pass wb.load_dataset("ogbn-arxiv"), or wb.Dataset.build(graph, x, y, …)')
+    check_type("model", model, nn.Module, "pass the torch.nn.Module that is to be trained")
+    shapes = tuple(tuple(parameter.shape) for parameter in model.parameters())
+    key = (data.fingerprint, repr(model), shapes, repr(sampler), batch_size, str(optimizer), num_batches, seed)
+    if key not in _kept:
+        options = {"optimizer": optimizer, "num_batches": num_batches, "seed": seed, "report": report}
+        _kept[key] = Counts(data, model, sampler, batch_size, **options)
+        while len(_kept) > _KEPT:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return _kept[key]
+
+
+def _check_parameters(pricer: Pricer) -> None:
+    """Refuse a budget that parameters, gradients and optimizer state exceed."""
+    fixed = 2 * sum(parameter.nbytes for parameter in pricer.counts.model.parameters())
+    if fixed > pricer.memory_bytes:
+        raise CapacityError(
+            f"parameters and gradients take {format_bytes(fixed)}, but memory is {format_bytes(pricer.memory_bytes)}; "
+            "raise memory, or use narrower layers"
+        )
+
+
+def ranked(priced: Sequence[Priced]) -> list[Priced]:
+    """Configurations that fit, fastest first (of those as fast, the one with the fewest ideas), then all others."""
+    fitting = sorted((one for one in priced if one.fits), key=lambda one: one.epoch_seconds)
+    rest = sorted((one for one in priced if not one.fits), key=lambda one: (not one.can_be_priced, one.epoch_seconds))
+    if fitting:
+        as_fast = [one for one in fitting if one.epoch_seconds <= (1 + _TIE) * fitting[0].epoch_seconds]
+        best = min(as_fast, key=lambda one: (one.configuration.changes_samples, len(one.configuration.ideas)))
+        fitting.remove(best)
+        fitting.insert(0, best)
+    return [*fitting, *rest]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Advice:
+    """Configurations with their prices, best first; printed, it is a table and what a colleague would say.
+
+    Args:
+        pricer: counts, machine and budgets.
+        priced: all configurations, those that fit first.
+    """
+
+    pricer: Pricer
+    priced: tuple[Priced, ...]
+
+    @property
+    def best(self) -> Priced:
+        """The configuration advised.
+
+        Raises:
+            CapacityError: none fits; the message says what the least needs.
+        """
+        if not self.priced[0].fits:
+            reasons = "; ".join(sorted({one.why for one in self.priced}))
+            raise CapacityError(f"no configuration fits: {reasons}. Raise memory or host_memory, or lower batch_size")
+        return self.priced[0]
+
+    @property
+    def plain(self) -> Priced | None:
+        """The configuration without ideas beyond the micro-batches that it needs, if it was priced."""
+        simple = [one for one in self.priced if not one.configuration.ideas or _only_parts(one.configuration)]
+        return simple[0] if simple else None
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per configuration, best first; bytes and seconds are per epoch."""
+        return pd.DataFrame([_row(one) for one in self.priced])
+
+    def code(self, priced: Priced | None = None, *, data: str | None = None, model: str | None = None) -> str:
+        """The program of a configuration, as a script.
+
+        Args:
+            priced: the configuration; None: the best.
+            data: the expression that loads the data set; None: `wb.load_dataset` by its name.
+            model: the expression that builds the model; None: `wb.build_model`, for a model that it built.
+
+        Raises:
+            ValueError: the model is not of `build_model`, and `model` is None.
+            CapacityError: no configuration fits.
+        """
+        configuration = (priced or self.best).configuration
+        options = {"device": self.pricer.device, "data": data, "model": model}
+        return training_script(configuration, self.pricer.counts, **options)
+
+    def explain(self, priced: Priced | None = None) -> pd.DataFrame:
+        """The terms of a price: seconds per epoch by stage, and bytes by link.
+
+        Args:
+            priced: the configuration; None: the best.
+        """
+        one = priced or self.best
+        seconds = [{"term": stage, "seconds": one.seconds[stage]} for stage in STAGES]
+        links = [{"term": f"rows from {link}", "bytes": nbytes} for link, nbytes in one.link_bytes.items()]
+        memory = [{"term": "peak of a device", "bytes": one.peak_bytes}, {"term": "host", "bytes": one.host_bytes}]
+        return pd.DataFrame([*seconds, {"term": "epoch", "seconds": one.epoch_seconds}, *links, *memory])
+
+    def sentences(self) -> list[str]:
+        """What a colleague would say: where the time goes, what helps, and why each other idea does not."""
+        return [self._headline(), *self._reasons()]
+
+    def _headline(self) -> str:
+        best, plain = self.best, self.plain
+        stage = max(STAGES, key=lambda stage: best.seconds[stage])
+        share = best.seconds[stage] / sum(best.seconds.values())
+        uses = ", ".join(best.configuration.ideas) or "no idea beyond plain training"
+        faster = ""
+        if plain is not None and plain.fits and plain is not best:
+            faster = f", {plain.epoch_seconds / best.epoch_seconds:.2f} times as fast as the plain program"
+        text = (
+            f"Use {uses}: {_seconds(best.epoch_seconds)} per epoch{faster}, within {format_bytes(best.peak_bytes)}; "
+            f"{_DOES[stage]} {share:.0%} of the time."
+        )
+        same = [one for one in self.priced if one.fits and not one.configuration.changes_samples]
+        if best.configuration.changes_samples and same:
+            text += (
+                f" With the samples of the plain program: {same[0].configuration}, {_seconds(same[0].epoch_seconds)}."
+            )
+        return text
+
+    def _reasons(self) -> list[str]:
+        best, found = self.best, []
+        used = best.configuration
+        ideas: dict[str, Callable[[Configuration], bool]] = {
+            "micro-batches": lambda c: c.num_parts > 1,
+            "LABOR": lambda c: c.labor,
+            f"κ = {KAPPA}": lambda c: c.kappa > 1,
+            "a cache on the device": lambda c: bool(c.cache),
+            "reading from disk": lambda c: c.reading != "memory",
+            "placement": lambda c: c.spread == "placement",
+            "cooperation": lambda c: c.spread == "cooperation",
+        }
+        for idea, uses in ideas.items():
+            if uses(used):
+                continue
+            others = [one for one in self.priced if uses(one.configuration)]
+            found.append(f"{idea}: {self._why_not(idea, others)}")
+        return found
+
+    def _why_not(self, idea: str, others: Sequence[Priced]) -> str:
+        fitting = [one for one in others if one.fits]
+        if fitting:
+            first = min(fitting, key=lambda one: one.epoch_seconds)
+            change = first.epoch_seconds / self.best.epoch_seconds - 1
+            word = "slower" if change > 0 else "faster"
+            changes = ", and changes the samples" if first.configuration.changes_samples else ""
+            return f"{abs(change):.0%} {word} at best ({first.configuration}){changes}"
+        if others:
+            return others[0].why
+        return self._not_offered(idea)
+
+    def _not_offered(self, idea: str) -> str:
+        pricer = self.pricer
+        if idea == "micro-batches":
+            return "not needed: every batch fits as a whole"
+        if idea == "LABOR":
+            return "the sampler given is not one that LABOR draws like"
+        if idea.startswith("κ"):
+            return "helps only what remembers rows: a cache, or reading ahead"
+        if idea == "reading from disk":
+            return "not needed: the features fit into the host's memory"
+        if idea == "a cache on the device":
+            on_host = "the device is the CPU, which reads the host's memory"
+            return on_host if pricer.machine.is_cpu else "no memory of the device is left for rows"
+        return "needs several devices" if pricer.devices == 1 else "needs devices with memory of their own"
+
+    def __str__(self) -> str:
+        from workbench.advisor.text import advice_text
+
+        return advice_text(self)
+
+    __repr__ = __str__
+
+
+_DOES = {
+    "sample": "sampling takes",
+    "partition": "partitioning takes",
+    "read": "reading features takes",
+    "copy": "copying to the device takes",
+    "exchange": "the exchange between devices takes",
+    "compute": "the model takes",
+}
+
+
+def _only_parts(c: Configuration) -> bool:
+    return replace(c, num_parts=1).ideas == ()
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s" if value < 100 else f"{value / 60:.3g} min"
+
+
+def _row(one: Priced) -> dict[str, Any]:
+    c = one.configuration
+    return {
+        "configuration": str(c),
+        "fits": one.fits,
+        "peak_bytes": one.peak_bytes,
+        "host_bytes": one.host_bytes,
+        "moved_bytes": one.moved_bytes,
+        "seconds": one.epoch_seconds,
+        "error": one.error,
+        "exact": CHANGES if c.changes_samples else SAME,
+        **{f"{stage}_seconds": one.seconds.get(stage) for stage in STAGES},
+        **{f"from_{link}_bytes": one.link_bytes.get(link) for link in ("disk", "host", "device", "peer")},
+        "why": one.why,
+    }

@@ -1,0 +1,412 @@
+"""What the advisor counts before it prices anything: sampled batches, their parts, and a few timed steps.
+
+Counts depend on the data, the model, the sampler and the batch size. Budgets, devices and machines come later, so one
+set of counts answers for all of them.
+"""
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import ceil
+from statistics import NormalDist, fmean, stdev
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from workbench.core.dataset import Dataset
+from workbench.core.errors import CapacityError, available_bytes, check_at_least, check_type
+from workbench.core.minibatch import MiniBatch
+from workbench.core.randomness import Smoothed
+from workbench.core.trace import AccessTrace
+from workbench.memory.estimator import Estimator, estimator_for
+from workbench.memory.search import Budget, smallest_fitting
+from workbench.memory.traced.dry_run import work
+from workbench.memory.training_setup import Optimizer, TrainingSetup
+from workbench.partition.batch.partitioner import Partitioner, PreparedPartition
+from workbench.placement.access_probability import inclusion_probability
+from workbench.sampling.labor import LaborSampler
+from workbench.sampling.loader import batches
+from workbench.sampling.neighbor import NeighborSampler
+from workbench.sampling.sampler import Sampler
+from workbench.training.profile import profile_epoch
+
+SPLIT_BATCHES = 3
+"""Batches, the largest of those sampled, that are partitioned to count what micro-batches cost."""
+
+_REPETITIONS = 4
+"""Of a step that is timed: the fastest of each phase counts, as whatever else the machine does only adds time."""
+
+MARGIN = 0.02
+"""Fraction by which an estimate of memory may be too low."""
+
+
+class Mean(NamedTuple):
+    """A mean over batches.
+
+    Args:
+        value: the mean.
+        error: half the width of its 95 % interval, relative to it; 0 if all batches of an epoch were counted.
+    """
+
+    value: float
+    error: float
+
+
+def mean_of(values: list[float], population: int) -> Mean:
+    """The mean of some of the batches of an epoch.
+
+    Args:
+        values: one per batch.
+        population: batches per epoch; the interval shrinks as more of them were counted.
+    """
+    mean = fmean(values)
+    if len(values) >= population or len(values) < 2 or not mean:
+        return Mean(mean, 0.0)
+    missing = (1 - len(values) / population) ** 0.5
+    return Mean(mean, 1.96 * stdev(values) / len(values) ** 0.5 * missing / mean)
+
+
+class StepTime(NamedTuple):
+    """Seconds of a training step, linear in the nodes and edges of the batch: fixed + per_item · (nodes + edges).
+
+    Args:
+        fixed: of every micro-batch.
+        per_item: of a node or an edge.
+        residual: largest relative difference between the line and the times it was fitted to.
+        per_row: seconds of reading a row from the host's memory.
+    """
+
+    fixed: float
+    per_item: float
+    residual: float
+    per_row: float
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Batches of one way of sampling.
+
+    Args:
+        sampler: what sampled them.
+        batches: consecutive batches.
+        seconds: of sampling each.
+        batches_per_epoch: number of batches, with one of fewer seeds counted as a fraction.
+    """
+
+    sampler: Sampler
+    batches: tuple[MiniBatch, ...]
+    seconds: tuple[float, ...]
+    batches_per_epoch: float
+
+    def mean(self, of: Callable[[MiniBatch], float]) -> Mean:
+        """Mean over batches of some count."""
+        return mean_of([float(of(mb)) for mb in self.batches], ceil(self.batches_per_epoch))
+
+    @cached_property
+    def inputs(self) -> Mean:
+        return self.mean(lambda mb: mb.num_inputs)
+
+    @cached_property
+    def work(self) -> Mean:
+        """Nodes and edges per batch."""
+        return self.mean(work)
+
+    @cached_property
+    def nbytes(self) -> Mean:
+        """Bytes of a batch's arrays."""
+        return self.mean(lambda mb: mb.nbytes)
+
+    @cached_property
+    def trace(self) -> AccessTrace:
+        """Rows that each batch reads."""
+        return AccessTrace.of(mb.node_ids for mb in self.batches)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What it costs to divide a batch into micro-batches, on average over the largest batches.
+
+    Args:
+        num_parts: micro-batches.
+        peak_bytes: of the largest micro-batch of an epoch, estimated.
+        inputs: input nodes of all micro-batches, relative to the batch's.
+        work: nodes and edges of all micro-batches, relative to the batch's.
+        seconds: of partitioning and splitting one batch.
+    """
+
+    num_parts: int
+    peak_bytes: int
+    inputs: float = 1.0
+    work: float = 1.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Estimated:
+    """Peaks of the batches of one way of sampling, whole and divided, on one kind of device.
+
+    Args:
+        sampled: the batches.
+        estimator: of a training step's memory.
+        partitioner: of batches.
+    """
+
+    sampled: Sampled
+    estimator: Estimator
+    partitioner: Partitioner
+    _known: dict[int, Parts] = field(default_factory=dict)
+
+    @cached_property
+    def _peaks(self) -> list[int]:
+        return [self.estimator(mb).peak_bytes for mb in self.sampled.batches]
+
+    @cached_property
+    def error(self) -> float:
+        """Relative error that the estimator states of itself; 0 for an exact model of the layers."""
+        return max(self.estimator(mb).error or 0.0 for mb in self.sampled.batches[:1])
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """Peak of the largest batch of an epoch: of those sampled, or as large as the median maximum of so many."""
+        epoch, peaks = ceil(self.sampled.batches_per_epoch), self._peaks
+        if len(peaks) >= epoch or len(peaks) < 2:
+            return max(peaks)
+        beyond = NormalDist().inv_cdf(0.5 ** (1 / epoch)) * stdev(peaks)
+        return max(*peaks, round(fmean(peaks) + beyond))
+
+    @cached_property
+    def _largest(self) -> list[tuple[int, MiniBatch, PreparedPartition]]:
+        chosen = sorted(range(len(self._peaks)), key=lambda place: -self._peaks[place])[:SPLIT_BATCHES]
+        wholes = [self.sampled.batches[place] for place in chosen]
+        return [
+            (self._peaks[place], mb, self.partitioner.prepare(mb)) for place, mb in zip(chosen, wholes, strict=True)
+        ]
+
+    def parts(self, num_parts: int) -> Parts:
+        """Divide the largest batches, or look up what is known."""
+        if num_parts not in self._known:
+            self._known[num_parts] = self._counted(num_parts)
+        return self._known[num_parts]
+
+    def _counted(self, num_parts: int) -> Parts:
+        if num_parts == 1:
+            return Parts(1, self.peak_bytes)
+        peaks, inputs, items, start = [], [], [], time.perf_counter()
+        divided = [mb.split(prepared.cut(min(num_parts, mb.num_seeds)).assignment) for _, mb, prepared in self._largest]
+        seconds = (time.perf_counter() - start) / len(divided)
+        for (_, whole, _), micro in zip(self._largest, divided, strict=True):
+            estimates = [self.estimator(part, accumulating=place > 0) for place, part in enumerate(micro)]
+            peaks.append(max(estimate.peak_bytes for estimate in estimates))
+            inputs.append(sum(part.num_inputs for part in micro) / whole.num_inputs)
+            items.append(sum(map(work, micro)) / work(whole))
+        unseen = self.peak_bytes / max(peak for peak, _, _ in self._largest)
+        return Parts(num_parts, round(max(peaks) * unseen), fmean(inputs), fmean(items), seconds)
+
+    def fewest(self, capacity_bytes: int) -> Parts | None:
+        """The fewest micro-batches that fit, as `plan_micro_batches` searches them; None: no number fits."""
+        budget = Budget(capacity_bytes, MARGIN, self.error)
+        limit = max(mb.num_seeds for mb in self.sampled.batches)
+        found = smallest_fitting(lambda count: budget_share(budget, self.parts(count).peak_bytes), limit)
+        return None if found is None else self.parts(found)
+
+
+def budget_share(budget: Budget, peak_bytes: int) -> float:
+    """Share of a budget that a step needs; it fits if at most 1."""
+    return peak_bytes * (1 + max(budget.margin, budget.error)) / max(1, budget.capacity_bytes)
+
+
+def default_loss(data: Dataset) -> Callable[..., Tensor]:
+    """Cross entropy, or its binary form for several labels per node."""
+    return binary_cross_entropy_with_logits if data.y.is_floating_point() else cross_entropy
+
+
+class Counts:
+    """Counts of one data set, model, sampler and batch size; each is made on its first use.
+
+    Args:
+        data: the data set.
+        model: the model, which is copied where it is run.
+        sampler: of the plain program.
+        batch_size: seeds per batch.
+        optimizer: "adam", "adamw" or "sgd".
+        num_batches: batches sampled of every way of sampling.
+        seed: of the order of batches and of partitions.
+        report: told what is being counted.
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        model: nn.Module,
+        sampler: Sampler,
+        batch_size: int,
+        *,
+        optimizer: Optimizer = "adam",
+        num_batches: int = 24,
+        seed: int = 0,
+        report: Callable[[str], object] = lambda text: None,
+    ) -> None:
+        check_type("data", data, Dataset, 'pass wb.load_dataset("ogbn-arxiv"), or wb.Dataset.build(graph, x, y, …)')
+        check_type("model", model, nn.Module, "pass the torch.nn.Module that is to be trained")
+        check_at_least("batch_size", batch_size, 1)
+        check_at_least("num_batches", num_batches, 2)
+        if not data.num_features:
+            raise ValueError(f'{data.name} has no features to read; load it with features="random:128" or "degree"')
+        if not len(data.train_idx):
+            raise ValueError(f"{data.name} has no training nodes, so there is no batch; pass a data set with a split")
+        self.data, self.model, self.sampler, self.seed = data, model, sampler, seed
+        self.batch_size = min(batch_size, len(data.train_idx))
+        self._num_batches, self._optimizer, self._report = num_batches, optimizer, report
+        self._sampled: dict[tuple[bool, int], Sampled] = {}
+        self._estimated: dict[tuple[bool, str], Estimated] = {}
+        self._times: dict[tuple[bool, str], StepTime] = {}
+        self._hottest: Tensor | None = None
+
+    @property
+    def row_bytes(self) -> int:
+        return self.data.x[:1].nbytes
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return ceil(len(self.data.train_idx) / self.batch_size)
+
+    @property
+    def can_be_labor(self) -> bool:
+        """Whether LABOR draws in place of the sampler: one that draws neighbours uniformly, without replacement."""
+        sampler = self.sampler
+        return isinstance(sampler, NeighborSampler) and not (sampler.replace or sampler.weighted or sampler.dependence)
+
+    @property
+    def can_depend(self) -> bool:
+        return isinstance(self.sampler, NeighborSampler | LaborSampler) and self.sampler.dependence is None
+
+    def variant(self, *, labor: bool = False, kappa: int = 1) -> Sampler:
+        """The sampler, or LABOR with its fanouts, of independent or dependent batches."""
+        sampler: Any = self.sampler
+        if labor:
+            sampler = LaborSampler(sampler.fanouts, edge_ids=sampler.edge_ids, seed=sampler.seed)
+        return replace(sampler, dependence=Smoothed(kappa)) if kappa > 1 else sampler
+
+    def sampled(self, *, labor: bool = False, kappa: int = 1) -> Sampled:
+        """Sample batches one way."""
+        if (labor, kappa) not in self._sampled:
+            name = f"{'LABOR' if labor else type(self.sampler).__name__}{f', κ = {kappa}' if kappa > 1 else ''}"
+            self._report(f"sampling {self._num_batches} batches: {name}")
+            self._sampled[labor, kappa] = self._sample(self.variant(labor=labor, kappa=kappa))
+        return self._sampled[labor, kappa]
+
+    def _sample(self, sampler: Sampler) -> Sampled:
+        """Whole epochs if they are short, else the first batches of one: the last, smaller one is a fraction."""
+        data, options = self.data, {"sampler": sampler, "batch_size": self.batch_size, "seed": self.seed}
+        loader = batches(data.graph, data.train_idx, **options)
+        next(iter(loader.epoch(0)))  # compiles kernels
+        whole = self.steps_per_epoch <= self._num_batches
+        count = self._num_batches // self.steps_per_epoch * self.steps_per_epoch if whole else self._num_batches
+        found, seconds = [], []
+        steps = loader.steps(count)
+        before = time.perf_counter()
+        for _, mb in steps:
+            seconds.append(time.perf_counter() - before)
+            found.append(mb)
+            before = time.perf_counter()
+        per_epoch = self.steps_per_epoch if whole else len(data.train_idx) / self.batch_size
+        return Sampled(sampler, tuple(found), tuple(seconds), per_epoch)
+
+    def estimated(self, device: str, *, labor: bool = False) -> Estimated:
+        """Peaks on a kind of device, "cpu" or "cuda".
+
+        Raises:
+            ValueError: a model whose memory can't be estimated.
+        """
+        if (labor, device) not in self._estimated:
+            sampled = self.sampled(labor=labor)
+            self._report("estimating memory")
+            setup = TrainingSetup(
+                self.model,
+                default_loss(self.data),
+                self._optimizer,
+                backend=device,
+                in_dim=self.data.num_features,
+            )
+            estimator = estimator_for(setup, max(sampled.batches, key=work))
+            self._estimated[labor, device] = Estimated(sampled, estimator, Partitioner("auto", seed=self.seed))
+        return self._estimated[labor, device]
+
+    def step_time(self, device: str, *, labor: bool = False) -> StepTime:
+        """Time steps of a copy of the model on this machine: of a batch that fits, and of parts of it.
+
+        Raises:
+            CapacityError: not even a small part of a batch fits into this machine's memory.
+        """
+        if (labor, device) not in self._times:
+            self._report("timing a few training steps")
+            self._times[labor, device] = self._timed(device, labor)
+        return self._times[labor, device]
+
+    def _timed(self, device: str, labor: bool) -> StepTime:
+        sampled = self.sampled(labor=labor).batches
+        whole = sorted(sampled, key=work)[len(sampled) // 2]
+        partitioner = Partitioner("range").prepare(whole)
+        model = copy.deepcopy(self.model).to(device)
+        optimizer, x, y, loss = torch.optim.Adam(model.parameters()), self.data.x, self.data.y, default_loss(self.data)
+        room = available_bytes() / 2 if device == "cpu" else torch.cuda.mem_get_info()[0] / 2
+        estimator, times, fetched = self.estimated(device, labor=labor).estimator, [], []
+        for num_parts in (1, 2, 4, 16):
+            if num_parts > whole.num_seeds:
+                break
+            micro = [whole] if num_parts == 1 else whole.split(partitioner.cut(num_parts).assignment)
+            if max(estimator(part).peak_bytes for part in micro) > room:
+                continue
+            passes = [
+                profile_epoch(model, [micro], x, y, loss, optimizer, warm_up=not turn, measure_memory=False).seconds
+                for turn in range(_REPETITIONS)
+            ]
+            least = {phase: min(seconds[phase] for seconds in passes) for phase in passes[0]}
+            computed = sum(least[phase] for phase in ("forward", "backward", "step", "other"))
+            times.append((len(micro), sum(map(work, micro)), computed))
+            fetched.append(least["fetch"] / sum(part.num_inputs for part in micro))
+        if not times:
+            raise CapacityError("not even a sixteenth of a batch fits into this machine's memory; lower batch_size")
+        return StepTime(*fitted(times), per_row=min(fetched))
+
+    def hottest_rows(self) -> Tensor:
+        """Ids of all rows, those that batches read most probably first."""
+        if self._hottest is None:
+            self._report("computing access probabilities")
+            self._hottest = self.access_probability().argsort(descending=True, stable=True)
+        return self._hottest
+
+    def access_probability(self) -> Tensor:
+        """float64 [num_nodes], how likely a batch reads each row; of the batches sampled if fanouts differ by type."""
+        data, fanouts = self.data, getattr(self.sampler, "fanouts", None)
+        if fanouts is None or not all(isinstance(fanout, int) for fanout in fanouts):
+            ids = self.sampled().trace.ids
+            return torch.bincount(ids, minlength=data.graph.num_nodes).double() / len(self.sampled().batches)
+        options = {"fanouts": fanouts, "batch_size": self.batch_size}
+        return inclusion_probability(data.graph, data.train_idx, **options)
+
+
+def fitted(times: list[tuple[int, int, float]]) -> tuple[float, float, float]:
+    """The line through the times of steps, by least relative squares; neither term is negative.
+
+    Args:
+        times: micro-batches, nodes and edges, and seconds of each step.
+
+    Returns:
+        Seconds of a micro-batch and of an item, and the largest relative difference from the line.
+
+    >>> fitted([(1, 100, 3.0), (2, 100, 4.0)])
+    (1.0, 0.02, 0.0)
+    """
+    seconds = torch.tensor([row[2] for row in times], dtype=torch.float64)
+    terms = torch.tensor([row[:2] for row in times], dtype=torch.float64) / seconds[:, None]
+    ones = torch.ones(len(times), 1, dtype=torch.float64)
+    fixed, per_item = torch.linalg.lstsq(terms, ones, driver="gelsd").solution[:, 0].tolist()
+    if min(fixed, per_item) < 0 or len(times) == 1:
+        fixed, per_item = 0.0, float((terms[:, 1:].T @ ones) / (terms[:, 1:].T @ terms[:, 1:]))
+    residual = (terms @ torch.tensor([fixed, per_item], dtype=torch.float64) - 1).abs().max()
+    return round(fixed, 12), round(per_item, 15), round(float(residual), 9)

@@ -1,0 +1,466 @@
+"""`Pricer`: peak memory, bytes by link and seconds per epoch of a configuration, from counts and a machine's speeds.
+
+Batches are sampled and divided on the host. On a GPU the work of the host and the copies overlap with the training of
+the batch before; on a CPU, which does both, they don't. Reads of a disk overlap where they are read ahead.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import ceil
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench.advisor.configuration import Configuration
+from workbench.advisor.counts import MARGIN, Counts, Estimated, Parts, Sampled, default_loss
+from workbench.advisor.machine import Machine
+from workbench.advisor.work import StepWork, step_work
+from workbench.cooperative.cost_model import PeCounts
+from workbench.cooperative.sampling import batches as cooperative_batches
+from workbench.cooperative.work import cooperative_work
+from workbench.core.errors import CapacityError
+from workbench.core.randomness import permutation
+from workbench.core.units import format_bytes
+from workbench.features.cache.simulate import simulate_cache
+from workbench.features.disk_rows import MAX_READ, read_cost
+from workbench.memory.traced.dry_run import work
+from workbench.outofcore.reading import Reading, ReadingPlan, plan_reading
+from workbench.outofcore.tuning import DiskModel
+from workbench.partition.graph import partition_graph
+from workbench.placement.placement import place_rows
+
+STAGES = ("sample", "partition", "read", "copy", "exchange", "compute")
+"""sample: batches. partition: them into micro-batches. read: rows from the host's memory or a disk. copy: to the
+device. exchange: between devices. compute: forward, backward and optimizer step."""
+
+KAPPA = 64
+"""Batches per group of dependent ones, where the idea is priced."""
+
+CACHE_POLICIES = ("static", "lru")
+
+BLOCK_BYTES = 4096
+EDGE_BYTES = 16
+_INDEX_BYTES = 8  # of a cached row, beside the row
+_GLOBAL_BATCHES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced:
+    """A configuration with its price.
+
+    Args:
+        configuration: the configuration.
+        peak_bytes: memory of a device: of a step, and of the rows that stay on it.
+        host_bytes: the host's memory for rows and, unless it is in a buffer, the graph.
+        fits: whether both are within the budgets.
+        link_bytes: bytes of rows per epoch and device by where they come from: "disk", "host", "device", "peer".
+        seconds: per epoch by stage, some of which overlap.
+        epoch_seconds: of an epoch, with what overlaps.
+        error: half the width of the interval that the seconds are expected in, relative to them.
+        why: why it does not fit, or can't be priced; "" if it fits.
+    """
+
+    configuration: Configuration
+    peak_bytes: int
+    host_bytes: int
+    fits: bool
+    link_bytes: Mapping[str, float]
+    seconds: Mapping[str, float]
+    epoch_seconds: float
+    error: float
+    why: str = ""
+
+    @property
+    def can_be_priced(self) -> bool:
+        return self.epoch_seconds == self.epoch_seconds  # not a number without a price
+
+    @property
+    def moved_bytes(self) -> float:
+        """Bytes per epoch from the slowest place that rows come from."""
+        return next((nbytes for link in ("disk", "host") if (nbytes := self.link_bytes.get(link, 0.0))), 0.0)
+
+
+def unpriced(configuration: Configuration, why: str) -> Priced:
+    """A configuration that can't be priced, and why."""
+    nan = float("nan")
+    return Priced(
+        configuration=configuration,
+        peak_bytes=0,
+        host_bytes=0,
+        fits=False,
+        link_bytes={},
+        seconds={},
+        epoch_seconds=nan,
+        error=nan,
+        why=f"can't be priced: {why}",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Pricer:
+    """Prices configurations for one machine and its budgets.
+
+    Args:
+        counts: of data, model, sampler and batch size.
+        machine: speeds.
+        memory_bytes: memory of a device.
+        host_bytes: memory of the host, for graph and rows.
+        devices: number of devices.
+        measured: compute is timed on this machine; otherwise modelled by the machine's speeds.
+    """
+
+    counts: Counts
+    machine: Machine
+    memory_bytes: int
+    host_bytes: int
+    devices: int
+    measured: bool
+    _readings: dict[Any, ReadingPlan] = field(default_factory=dict)
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.machine.is_cpu else "cuda"
+
+    @property
+    def graph_bytes(self) -> int:
+        return self.counts.data.graph.nbytes
+
+    @property
+    def feature_bytes(self) -> int:
+        return self.counts.data.x.nbytes
+
+    @property
+    def features_fit(self) -> bool:
+        """Whether graph and features are within the host's memory."""
+        return self.graph_bytes + self.feature_bytes <= self.host_bytes
+
+    def candidates(self) -> Iterator[Configuration]:
+        """All configurations of the ideas that this machine can use, with as much memory as there is."""
+        for labor in (False, True) if self.counts.can_be_labor else (False,):
+            for reading in self._with_parts(labor):
+                yield reading
+                remembers = reading.reading in ("belady", "packed") or reading.cache == "lru"
+                if remembers and self.counts.can_depend:
+                    yield replace(reading, kappa=KAPPA)
+
+    def _with_parts(self, labor: bool) -> Iterator[Configuration]:
+        estimated = self.counts.estimated(self.device, labor=labor)
+        parts = estimated.fewest(self.memory_bytes)
+        plain = Configuration(labor=labor, devices=self.devices)
+        if parts is None:
+            yield replace(plain, num_parts=max(mb.num_seeds for mb in estimated.sampled.batches))
+            return
+        found = replace(plain, num_parts=parts.num_parts)
+        if self.features_fit:
+            yield from self._in_memory(found, parts)
+        else:
+            yield found  # and the reason why it does not fit
+            yield from self._from_disk(found)
+
+    def _in_memory(self, plain: Configuration, parts: Parts) -> Iterator[Configuration]:
+        yield plain
+        if not self.machine.is_cpu:
+            room = self.memory_bytes - round(parts.peak_bytes * (1 + MARGIN))
+            rows = min(room // (self.counts.row_bytes + _INDEX_BYTES), len(self.counts.data.x))
+            if rows > 0:
+                yield from (replace(plain, cache=policy, cached_rows=rows) for policy in CACHE_POLICIES)
+                if self.devices > 1:
+                    yield replace(plain, spread="placement", placed_rows=rows)
+        if self.devices > 1 and self.counts.sampler.rows_are_independent:
+            yield replace(plain, spread="cooperation", num_parts=1)
+
+    def _from_disk(self, plain: Configuration) -> Iterator[Configuration]:
+        rows = self._pool_rows
+        if rows < 1:
+            return
+        plain = replace(plain, held_rows=rows, gap_bytes=self._gap_bytes)
+        yield replace(plain, reading="static")
+        try:
+            plan = self.reading(plain.labor, 1)
+        except CapacityError:
+            yield replace(plain, reading="belady")  # and the reason why it does not fit
+            return
+        seen = set[str]()
+        for reading in (plan.choice, *plan.others):
+            if reading.method in seen or (reading.method == "buffer" and plain.labor):
+                continue
+            seen.add(reading.method)
+            yield self._read_by(plain, reading)
+
+    def _read_by(self, plain: Configuration, reading: Reading) -> Configuration:
+        if reading.method == "buffer":
+            sizes = {"partitions": reading.num_partitions, "capacity": reading.capacity}
+            return replace(plain, reading="buffer", held_rows=0, **sizes)
+        window = len(self.counts.sampled(labor=plain.labor).batches)
+        return replace(plain, reading=reading.method, window=window, group=reading.group)
+
+    @property
+    def _pool_rows(self) -> int:
+        return min((self.host_bytes - self.graph_bytes) // self.counts.row_bytes, len(self.counts.data.x))
+
+    @cached_property
+    def disk(self) -> DiskModel:
+        return DiskModel(self.machine.disk, self.machine.disk_reads)
+
+    @property
+    def _gap_bytes(self) -> int:
+        return min(self.disk.read_bytes, MAX_READ)
+
+    def reading(self, labor: bool, kappa: int) -> ReadingPlan:
+        """How `plan_reading` reads the batches sampled, as many epochs as they are."""
+        sampled = self.counts.sampled(labor=labor, kappa=kappa)
+        epochs = len(sampled.batches) / sampled.batches_per_epoch
+        if (labor, kappa) not in self._readings:
+            memory = self._pool_rows * self.counts.row_bytes
+            self._readings[labor, kappa] = plan_reading(
+                sampled.trace,
+                num_rows=len(self.counts.data.x),
+                row_bytes=self.counts.row_bytes,
+                memory_bytes=memory,
+                disk=self.disk,
+                num_epochs=max(1, round(epochs)),
+                num_edges=self.counts.data.graph.num_edges,
+                edge_bytes=EDGE_BYTES,
+            )
+        return self._readings[labor, kappa]
+
+    def price(self, configuration: Configuration) -> Priced:
+        """Price one configuration.
+
+        Args:
+            configuration: of `candidates`, or one's own.
+        """
+        try:
+            return self._price(configuration)
+        except (ValueError, CapacityError, NotImplementedError) as error:
+            return unpriced(configuration, str(error).partition(";")[0])
+
+    def _price(self, c: Configuration) -> Priced:
+        sampled = self.counts.sampled(labor=c.labor, kappa=c.kappa)
+        estimated = self.counts.estimated(self.device, labor=c.labor)
+        parts = estimated.parts(c.num_parts)
+        rows = _Rows(self, c, sampled, parts)
+        steps = sampled.batches_per_epoch / c.devices
+        peak_bytes = parts.peak_bytes + rows.device_bytes
+        host_bytes = rows.host_bytes
+        seconds = self._seconds(c, sampled, parts, rows)
+        why = self._why_not(c, estimated, peak_bytes, host_bytes)
+        inputs, items = sampled.inputs.error, sampled.work.error
+        fit = self.counts.step_time(self.device, labor=c.labor).residual if self.measured else 0.25
+        return Priced(
+            configuration=c,
+            peak_bytes=peak_bytes,
+            host_bytes=host_bytes,
+            fits=not why,
+            link_bytes={link: steps * nbytes for link, nbytes in rows.link_bytes.items()},
+            seconds=seconds,
+            epoch_seconds=self._elapsed(c, seconds),
+            error=max(inputs, items) + fit,
+            why=why,
+        )
+
+    def _why_not(self, c: Configuration, estimated: Estimated, peak_bytes: int, host_bytes: int) -> str:
+        if peak_bytes * (1 + max(MARGIN, estimated.error)) > self.memory_bytes:
+            needed = "even one seed at a time needs" if estimated.fewest(self.memory_bytes) is None else "needs"
+            return f"{needed} {format_bytes(peak_bytes)} of {format_bytes(self.memory_bytes)} of device memory"
+        if host_bytes > self.host_bytes:
+            return f"needs {format_bytes(host_bytes)} of {format_bytes(self.host_bytes)} of host memory"
+        return ""
+
+    def _seconds(self, c: Configuration, sampled: Sampled, parts: Parts, rows: "_Rows") -> dict[str, float]:
+        """Seconds per epoch by stage. The host samples, divides and gathers for all devices, which copy at once."""
+        per_device, per_epoch = sampled.batches_per_epoch / c.devices, sampled.batches_per_epoch
+        sampling = median(sampled.seconds)
+        return {
+            "sample": per_epoch * sampling * (2 if c.reading == "packed" else 1),
+            "partition": per_epoch * parts.seconds,
+            "read": per_epoch * rows.read_seconds,
+            "copy": per_device * rows.copy_seconds,
+            "exchange": per_device * (rows.exchange_seconds + self._gradient_seconds(c)),
+            "compute": per_device * self.compute_seconds(c.labor, rows.items, c.num_parts),
+        }
+
+    def _gradient_seconds(self, c: Configuration) -> float:
+        """All-reduce of the gradients: twice their bytes in and out."""
+        nbytes = sum(parameter.nbytes for parameter in self.counts.model.parameters())
+        return 2 * nbytes / self.machine.alpha if c.devices > 1 else 0.0
+
+    def _elapsed(self, c: Configuration, seconds: Mapping[str, float]) -> float:
+        host = seconds["sample"] + seconds["partition"] + seconds["read"] + seconds["copy"]
+        device = seconds["compute"] + seconds["exchange"]
+        if not self.machine.is_cpu and c.num_parts == 1 and c.spread == "alone":
+            return max(host, device)  # `wb.prefetch(…, device=)`
+        if c.reading in ("belady", "buffer"):
+            return seconds["sample"] + seconds["partition"] + max(seconds["read"], seconds["copy"] + device)
+        return host + device
+
+    def compute_seconds(self, labor: bool, items: float, num_parts: int) -> float:
+        """Seconds of a step on a batch of so many nodes and edges in all its parts."""
+        if self.measured:
+            time = self.counts.step_time(self.device, labor=labor)
+            return num_parts * time.fixed + items * time.per_item
+        step, counted = self._step_work
+        return items / counted * max(step.nbytes / self.machine.gamma, step.flops / self.machine.flops)
+
+    @cached_property
+    def _step_work(self) -> tuple[StepWork, int]:
+        """Work of a step on a small part of a batch, and the nodes and edges of this part."""
+        data, mb = self.counts.data, self.counts.sampled().batches[0]
+        assignment = torch.arange(mb.num_seeds) * 16 // max(16, mb.num_seeds)
+        part = mb.split(assignment)[0]
+        return step_work(self.counts.model, part, data.x, data.y, default_loss(data)), work(part)
+
+    def gather_seconds(self, rows: float) -> float:
+        """Seconds in which the host gathers rows from its memory."""
+        if self.measured and self.machine.is_cpu:
+            return rows * self.counts.step_time(self.device).per_row
+        return rows * self.counts.row_bytes / self.machine.gather
+
+    def hidden_bytes(self) -> tuple[int, ...]:
+        """Bytes of a row that each hidden layer reads, from the seeds."""
+        step, _ = self._step_work
+        if not step.widths:
+            raise ValueError("the model's layers read no blocks, so what they exchange is unknown")
+        return (*reversed(step.widths[1:]),)
+
+
+class _Rows:
+    """What one batch of a device reads, in bytes by link and in seconds.
+
+    Args:
+        pricer: machine, budgets and counts.
+        c: the configuration.
+        sampled: the batches.
+        parts: what dividing them costs.
+    """
+
+    def __init__(self, pricer: Pricer, c: Configuration, sampled: Sampled, parts: Parts) -> None:
+        self._pricer, self._c, self._sampled = pricer, c, sampled
+        self._row_bytes = pricer.counts.row_bytes
+        self._asked = sampled.inputs.value * parts.inputs
+        self._repeats = parts.inputs
+        self.items = sampled.work.value * parts.work
+        self.device_bytes, self.exchange_seconds = 0, 0.0
+        self.host_bytes = pricer.graph_bytes + pricer.feature_bytes
+        self.read_seconds = self.copy_seconds = 0.0
+        self.link_bytes: dict[str, float] = {}
+        price: Callable[[], None] = {
+            "alone": self._cached if c.cache else self._in_memory if c.reading == "memory" else self._from_disk,
+            "placement": self._placed,
+            "cooperation": self._cooperating,
+        }[c.spread]
+        price()
+
+    def _from_host(self, rows: float, batch_bytes: float) -> None:
+        """Gather rows in the host's memory and copy them, with the batch, to the device."""
+        self.read_seconds += self._pricer.gather_seconds(rows)
+        if not self._pricer.machine.is_cpu:
+            self.copy_seconds += (rows * self._row_bytes + batch_bytes) / self._pricer.machine.beta
+
+    @property
+    def _batch_bytes(self) -> float:
+        return self._sampled.nbytes.value * self._repeats
+
+    def _in_memory(self) -> None:
+        self.link_bytes = {"host": self._asked * self._row_bytes}
+        self._from_host(self._asked, self._batch_bytes)
+
+    def _cached(self) -> None:
+        """A cache on the device, whose misses come from the host."""
+        c, trace = self._c, self._sampled.trace
+        hottest = self._pricer.counts.hottest_rows() if c.cache == "static" else None
+        options: dict[str, Any] = {"rows": hottest, "warmup": 0 if c.cache == "static" else 0.5}
+        size = len(self._pricer.counts.data.x)
+        found = simulate_cache(trace, c.cached_rows, policy=c.cache, semantics="batch", num_rows=size, **options)
+        missed = self._asked * found.miss_rate
+        self.device_bytes = c.cached_rows * (self._row_bytes + _INDEX_BYTES)
+        self.link_bytes = {"host": missed * self._row_bytes, "device": (self._asked - missed) * self._row_bytes}
+        self._from_host(missed, self._batch_bytes)
+
+    def _from_disk(self) -> None:
+        pricer, c = self._pricer, self._c
+        self.host_bytes = pricer.graph_bytes + c.held_rows * self._row_bytes
+        if c.reading == "static":
+            nbytes, reads = self._missed_reads()
+        else:
+            found = self._found()
+            self.host_bytes = self._buffer_bytes(c) if c.reading == "buffer" else self.host_bytes
+            count = len(self._sampled.batches)
+            nbytes = (found.read_bytes + found.written_bytes) / count
+            reads = (found.num_reads + ceil(found.written_bytes / MAX_READ)) / count
+        self.link_bytes = {"disk": nbytes, "host": self._asked * self._row_bytes}
+        self._from_host(self._asked, self._batch_bytes)
+        self.read_seconds += pricer.disk.seconds(nbytes, reads)
+
+    def _found(self) -> Reading:
+        """The way of reading that the configuration has."""
+        plan, c = self._pricer.reading(self._c.labor, self._c.kappa), self._c
+        group = c.group if c.reading != "buffer" else 0
+        found = [one for one in (plan.choice, *plan.others) if (one.method, one.group) == (c.reading, group)]
+        if not found:
+            raise CapacityError(f"the rows of {2 * group} batches do not fit into the host's memory")
+        return found[0]
+
+    def _buffer_bytes(self, c: Configuration) -> int:
+        share = c.capacity / c.partitions
+        edges = self._pricer.counts.data.graph.num_edges * EDGE_BYTES
+        return round(share * self._pricer.feature_bytes + 2 * share**2 * edges)
+
+    def _missed_reads(self) -> tuple[float, float]:
+        """Bytes and reads of a batch's rows that a static cache does not hold."""
+        pricer, size = self._pricer, len(self._pricer.counts.data.x)
+        held = torch.zeros(size, dtype=torch.bool)
+        held[pricer.counts.hottest_rows()[: self._c.held_rows]] = True
+        options = {"block": BLOCK_BYTES, "max_gap": self._c.gap_bytes, "file_bytes": size * self._row_bytes}
+        missed: list[Tensor] = [ids[~held[ids]] for ids in self._sampled.trace]
+        costs = [read_cost(ids, self._row_bytes, **options) for ids in missed]
+        scale = self._repeats / len(costs)
+        return scale * sum(nbytes for nbytes, _ in costs), scale * sum(reads for _, reads in costs)
+
+    def _placed(self) -> None:
+        """Rows placed on all devices by their probability of access, others on the host."""
+        pricer, c, machine = self._pricer, self._c, self._pricer.machine
+        placement = place_rows(
+            pricer.counts.access_probability(),
+            num_devices=c.devices,
+            rows_per_device=c.placed_rows,
+            peer_cost=min(1.0, machine.beta / machine.alpha),
+        )
+        ids = self._sampled.trace.ids
+        reads = placement.count_reads(0, ids).double() / len(ids) * self._asked
+        own, peers, host = float(reads[0]), float(reads[1:-1].sum()), float(reads[-1])
+        self.device_bytes = c.placed_rows * (self._row_bytes + _INDEX_BYTES)
+        self.link_bytes = {"host": host * self._row_bytes, "peer": peers * self._row_bytes}
+        self.link_bytes["device"] = own * self._row_bytes
+        self._from_host(host, self._batch_bytes)
+        self.exchange_seconds = peers * self._row_bytes / machine.alpha
+
+    def _cooperating(self) -> None:
+        """One batch of all devices' seeds: each loads the rows that it owns, and exchanges those of each layer."""
+        pricer, c, machine = self._pricer, self._c, self._pricer.machine
+        counts = pricer.counts
+        seeds = counts.data.train_idx[permutation(counts.seed, len(counts.data.train_idx))]
+        owner = partition_graph(counts.data.graph, c.devices, method="random", seed=counts.seed)
+        found, size = [], c.devices * counts.batch_size
+        for step in range(_GLOBAL_BATCHES):
+            batch = seeds[step * size % max(1, len(seeds) - size) :][:size]
+            sampled = cooperative_batches(
+                counts.data.graph,
+                batch,
+                sampler=counts.variant(labor=c.labor),
+                owner=owner,
+                num_ranks=c.devices,
+                step=step,
+            )
+            found += PeCounts.of(cooperative_work(sampled))
+        mean = PeCounts.mean(found)
+        widths = (*pricer.hidden_bytes(), self._row_bytes)
+        hidden = 2 * sum(width * halo for width, halo in zip(widths[:-1], mean.halo[:-1], strict=True))
+        features = self._row_bytes * mean.halo[-1]
+        self.items = sum(mean.needed) + sum(mean.edges)
+        self.link_bytes = {"host": mean.owned[-1] * self._row_bytes, "peer": features + hidden}
+        self._from_host(mean.owned[-1], self._batch_bytes)
+        self.exchange_seconds = (features + hidden) / machine.alpha

@@ -1,0 +1,287 @@
+"""`training_script`: a configuration as a program that runs as it is."""
+
+from textwrap import dedent, indent
+from typing import Any
+
+from torch import nn
+
+from workbench.advisor.configuration import Configuration
+from workbench.advisor.counts import Counts, default_loss
+from workbench.nn.dropout import HashDropout
+from workbench.nn.gat import GATLayer
+from workbench.nn.gcn import GCNLayer
+from workbench.nn.gin import GINLayer
+from workbench.nn.gnn import GNN
+from workbench.nn.sage import SAGELayer
+
+
+def training_script(
+    c: Configuration, counts: Counts, *, device: str, data: str | None = None, model: str | None = None, epochs: int = 3
+) -> str:
+    """Write the program of a configuration.
+
+    Args:
+        c: the configuration.
+        counts: of its data set, model, sampler and batch size.
+        device: "cpu" or "cuda".
+        data: the expression that loads the data set; None: `wb.load_dataset` by its name.
+        model: the expression that builds the model; None: `wb.build_model`, for a model that it built.
+        epochs: number of epochs.
+
+    Raises:
+        ValueError: the model is not of `build_model`, and `model` is None.
+    """
+    loss = default_loss(counts.data).__name__
+    data = data or _dataset(counts)
+    model = model or _model(counts.model)
+    write = _on_ranks if c.devices > 1 else _in_one_process
+    return write(c, counts, device, epochs, {"data": data, "model": model, "loss": loss})
+
+
+def _dataset(counts: Counts) -> str:
+    data = counts.data
+    features = "" if data.features == "given" else f', features="{data.features}"'
+    return f'wb.load_dataset("{data.name}"{features})'
+
+
+def _model(model: nn.Module) -> str:
+    """`build_model` with the options of a model that it built."""
+    remedy = 'pass model=, the expression that builds it, such as code(model="MyModel(128, 40)")'
+    if not isinstance(model, GNN) or not len(model.layers):
+        raise ValueError(f"{type(model).__name__} is not a model of wb.build_model; {remedy}")
+    first: Any = model.layers[0]
+    last: Any = model.layers[-1]
+    names = {GCNLayer: "gcn", GINLayer: "gin", GATLayer: "gat"}
+    kind = (
+        f"sage-{first.aggregator}"
+        if isinstance(first, SAGELayer)
+        else next((name for layer, name in names.items() if isinstance(first, layer)), None)
+    )
+    if kind is None:
+        raise ValueError(f"layers of {type(first).__name__} have options that can't be read off; {remedy}")
+    options: dict[str, Any] = {"in_dim": input_dim(first), "hidden_dim": output_dim(first), "out_dim": output_dim(last)}
+    options["num_layers"] = len(model.layers)
+    dropouts = [each for each in model.dropouts if isinstance(each, HashDropout) and each.p]
+    options |= {"dropout": dropouts[0].p} if dropouts else {}
+    norms = {nn.BatchNorm1d: "batch", nn.LayerNorm: "layer"}
+    options |= {"norm": norms[type(model.norms[0])]} if len(model.norms) and type(model.norms[0]) in norms else {}
+    if kind == "gat":
+        options |= {"heads": first.heads, "self_attention": first.self_attention}
+    return f"wb.build_model({kind!r}, {', '.join(f'{name}={value!r}' for name, value in options.items())})"
+
+
+def input_dim(layer: Any) -> int:
+    """Channels that a layer reads."""
+    return int(layer.mlp[0].in_features) if isinstance(layer, GINLayer) else layer.in_dim  # pyright: ignore
+
+
+def output_dim(layer: Any) -> int:
+    """Channels that a layer writes."""
+    if isinstance(layer, GINLayer):
+        return int(layer.mlp[-1].out_features)  # pyright: ignore
+    if isinstance(layer, GATLayer):
+        return layer.head_dim * (layer.heads if layer.concat else 1)
+    return layer.out_dim
+
+
+def _sampler(c: Configuration, counts: Counts) -> str:
+    """The sampler's options that are not its class's defaults."""
+    sampler: Any = counts.variant(labor=c.labor, kappa=c.kappa)
+    plain = type(sampler)(sampler.fanouts)
+    fanouts = [fanout if isinstance(fanout, int) else dict(fanout) for fanout in sampler.fanouts]
+    options = {name: value for name, value in vars(sampler).items() if value != getattr(plain, name)}
+    written = [f"{name}={'wb.' if name == 'dependence' else ''}{value!r}" for name, value in options.items()]
+    return f"wb.{type(sampler).__name__}({', '.join([repr(fanouts), *written])})"
+
+
+def _head(c: Configuration, what: dict[str, str], extra: str = "") -> str:
+    uses = f": {c}" if c.ideas else ""
+    return dedent(f'''\
+        """Trains with the configuration that wb.advise chose{uses}."""
+
+        {extra}import torch
+        from torch.nn.functional import {what["loss"]}
+
+        import workbench as wb
+        ''').replace("        ", "")
+
+
+def _in_one_process(c: Configuration, counts: Counts, device: str, epochs: int, what: dict[str, str]) -> str:
+    on_disk = c.reading != "memory"
+    moved = "" if device == "cpu" else f'.to("{device}")'
+    lines = [
+        _head(c, what, "from pathlib import Path\nfrom tempfile import mkdtemp\n\n" if on_disk else ""),
+        f"data = {what['data']}",
+        f"model = {what['model']}{moved}",
+        "optimizer = torch.optim.Adam(model.parameters())",
+        f"sampler = {_sampler(c, counts)}",
+    ]
+    step = _step(c)
+    if c.reading == "buffer":
+        lines += _buffer(c, counts, step)
+    else:
+        lines += [*_store(c, counts, device), "y = data.y", *_loader(counts), *_loop(c, counts, device, step)]
+    lines += [
+        "",
+        "",
+        f"for number in range({epochs}):",
+        "    losses = torch.stack([*epoch(number)])",
+        '    print(f"epoch {number}: loss {losses.mean():.3f}")',
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _loader(counts: Counts, ids: str = "data.train_idx", batch_size: int | None = None) -> list[str]:
+    """Lines that define `loader`."""
+    size = counts.batch_size if batch_size is None else batch_size
+    return [f"loader = wb.batches(data.graph, {ids}, sampler=sampler, batch_size={size}, seed={counts.seed})"]
+
+
+def _step(c: Configuration) -> str:
+    return f"micro = mb.split(wb.partition_batch(mb, min({c.num_parts}, mb.num_seeds)))\n" if c.num_parts > 1 else ""
+
+
+def _store(c: Configuration, counts: Counts, device: str) -> list[str]:
+    """Lines that define `x`, the features as the program reads them."""
+    hottest = [
+        "probability = wb.placement.inclusion_probability(",
+        f"    data.graph, data.train_idx, fanouts=sampler.fanouts, batch_size={counts.batch_size}",
+        ")",
+    ]
+    rows = ", rows=probability.argsort(descending=True)" if "static" in (c.cache, c.reading) else ""
+    before = hottest if rows else []
+    if c.cache:
+        cached = f'wb.MemoryRows(data.x), {c.cached_rows}, policy="{c.cache}", device="{device}"{rows}'
+        return [*before, f"x = wb.CachedRows({cached})"]
+    if c.reading == "memory":
+        return ["x = data.x"]
+    lines = [
+        'folder = Path(mkdtemp()) / "x"  # on the disk to read from',
+        "wb.MappedRows.create(folder, data.x)  # once",
+        f"x = wb.DiskRows(folder, gap_bytes={c.gap_bytes})",
+    ]
+    cached = [*before, f'x = wb.CachedRows(x, {c.held_rows}, policy="static"{rows})']
+    return [*lines, *(cached if c.reading == "static" else [])]
+
+
+def _loop(c: Configuration, counts: Counts, device: str, step: str) -> list[str]:
+    train = "wb.train_step(model, {}, {}, {}, " + default_loss(counts.data).__name__ + ", optimizer)"
+    batch = "micro" if step else "mb"
+    body = indent(step, "        ")
+    if c.reading in ("belady", "packed"):
+        memory = c.held_rows * counts.row_bytes
+        ahead = f"memory_bytes={memory}, group={c.group}"
+        ahead += f", window={c.window}" if c.reading == "belady" else ""
+        packed = (
+            [
+                '    packed = Path(mkdtemp()) / "packed"',
+                f"    rows = wb.outofcore.pack_rows(packed, loader.epoch(number), x, {ahead})",
+            ]
+            if c.reading == "packed"
+            else []
+        )
+        rows = "rows" if c.reading == "packed" else "x"
+        return [
+            "",
+            "",
+            "def epoch(number):",
+            *packed,
+            f"    ahead = wb.outofcore.read_ahead(loader.epoch(number), {rows}, {ahead})",
+            "    for _, mb, held in ahead:",
+            f"{body}        yield {train.format(batch, 'held', 'y')}",
+        ]
+    if device == "cpu" or step:
+        return [
+            "",
+            "",
+            "def epoch(number):",
+            "    for _, mb in loader.epoch(number):",
+            f"{body}        yield {train.format(batch, 'x', 'y')}",
+        ]
+    return [
+        "",
+        "",
+        "def epoch(number):",
+        "    fetched = wb.training.fetch_rows(loader.epoch(number), x, y)",
+        f'    for _, item in wb.prefetch(fetched, device="{device}"):',
+        f"        yield {train.format('item.batch', 'item.x', 'item.y')}",
+    ]
+
+
+def _buffer(c: Configuration, counts: Counts, step: str) -> list[str]:
+    train = default_loss(counts.data).__name__
+    batch = "micro" if step else "mb"
+    return [
+        "store = wb.outofcore.PartitionStore.build(",
+        '    Path(mkdtemp()) / "store", data.graph, rows=data.x, train_idx=data.train_idx, '
+        f"num_partitions={c.partitions}, seed={counts.seed}",
+        ")",
+        "y, ids = data.y[store.node_ids], torch.isin(store.node_ids, data.train_idx).nonzero()[:, 0]",
+        "",
+        "",
+        "def epoch(number):",
+        f"    sizes = {c.partitions}, {c.capacity}, store.num_train_partitions",
+        f"    order = lambda number: wb.outofcore.node_order(*sizes, seed={counts.seed}, epoch=number)",
+        f"    with wb.outofcore.PartitionBuffer(store, capacity={c.capacity}) as buffer:",
+        f"        options = {{'sampler': sampler, 'batch_size': {counts.batch_size}, 'epoch': number}}",
+        "        for state, _, mb in wb.outofcore.batches(buffer, order, ids, **options):",
+        indent(f"{step}yield wb.train_step(model, {batch}, state.rows, y, {train}, optimizer)", " " * 12),
+    ]
+
+
+def _on_ranks(c: Configuration, counts: Counts, device: str, epochs: int, what: dict[str, str]) -> str:
+    """A program whose ranks are started by `run_ranks`, one per device."""
+    cuda = device == "cuda"
+    cooperating = c.spread == "cooperation"
+    batch = counts.batch_size * (c.devices if cooperating else 1)
+    lines = [
+        _head(c, what, "from pathlib import Path\n\n"),
+        "",
+        "def train(config):",
+        "    rank, world = wb.distributed.get_rank(), wb.distributed.get_world_size()",
+        f"    data = {what['data']}",
+        f"    model = {what['model']}" + ('.to(f"cuda:{rank}")' if cuda else ""),
+        "    optimizer = torch.optim.Adam(model.parameters())",
+        f"    sampler = {_sampler(c, counts)}",
+    ]
+    if cooperating:
+        lines += [
+            f'    owner = wb.partition_graph(data.graph, world, method="random", seed={counts.seed})',
+            "    ids, x = data.train_idx, data.x",
+            "    sampler = wb.cooperative.CooperativeSampler(sampler, owner)",
+        ]
+    else:
+        lines += [
+            "    ids = data.train_idx[rank::world]",
+            "    ids, x = ids[: len(data.train_idx) // world], data.x  # equally many on all ranks",
+        ]
+    if c.spread == "placement":
+        lines += [
+            "    probability = wb.placement.inclusion_probability(",
+            f"        data.graph, data.train_idx, fanouts=sampler.fanouts, batch_size={counts.batch_size}",
+            "    )",
+            "    placement = wb.placement.place_rows(",
+            f"        probability, num_devices=world, rows_per_device={c.placed_rows}, peer_cost=0.3",
+            "    )",
+            "    x = wb.placement.PlacedRows(placement, rank, host=wb.MemoryRows(data.x))",
+        ]
+    parts = f"mb.split(wb.partition_batch(mb, min({c.num_parts}, mb.num_seeds)))" if c.num_parts > 1 else "mb"
+    rows = "wb.stage(x, [mb])" if c.spread == "placement" else "x"
+    lines += [
+        *(f"    {line}" for line in _loader(counts, "ids", batch)),
+        f"    for number in range({epochs}):",
+        "        total = 0.0",
+        "        for _, mb in loader:",
+        f"            rows, micro = {rows}, {parts}",
+        f"            total += float(wb.cooperative.train_step(model, micro, rows, data.y, {what['loss']}, optimizer))",
+        '        yield {"epoch": number, "loss": total / len(loader)}',
+        "",
+        "",
+        'if __name__ == "__main__":',
+        f'    backend = "{"nccl" if cuda else "gloo"}"',
+        f'    for row in wb.run_ranks(f"{{Path(__file__).stem}}:train", {{}}, {c.devices}, backend=backend):',
+        "        print(f\"epoch {row['epoch']}: loss {row['loss']:.3f}\")",
+        "",
+    ]
+    return "\n".join(lines)
