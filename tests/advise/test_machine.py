@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from workbench.advise.quantities import LABELS, SIZES, SPEEDS
 from workbench.cooperative import PeCounts, step_seconds
 from workbench.core.machine import MACHINES
 
-PE = {"gamma": 4.0, "alpha": 3.0, "beta": 2.0}
+PE: dict[str, Any] = {"gamma": 4.0, "alpha": 3.0, "beta": 2.0}
 OURS = wb.Machine(**PE, flops=5.0, name="ours", disk=7e8, cores=2, is_cpu=True, sources={"disk": "data sheet"})
 
 
