@@ -13,7 +13,7 @@ import workbench as wb
 from tests.public_names import NAMES, NAMESPACES, ROOT, stub_of
 
 HEAVY = ["torch", "numba", "dgl", "torch_geometric", "mlflow", "plotly", "pymetis", "mtkahypar", "scipy", "pandas"]
-DATA = {"CACHE_POLICIES", "MACHINES", "PARTITION_METHODS", "PLACEMENT_METHODS"}
+DATA = {"CACHE_POLICIES", "MACHINES", "MACHINE_NAMES", "PARTITION_METHODS", "PLACEMENT_METHODS"}
 PANDAS_PACKAGES = ("workbench.experiment", "workbench.tracking")  # packages that may load pandas
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 import workbench as wb
+from workbench.core.machine import Machine
 from workbench.experiment.config import DataPointConfig
 from workbench.meter.stopwatch import measure_machine
 
@@ -79,7 +80,7 @@ class MovementConfig(DataPointConfig):
     machine: Literal["V100", "A100", "measured"] = "V100"
     row_bytes: PositiveInt | None = None
 
-    def speeds(self) -> wb.Machine:
+    def speeds(self) -> Machine:
         """Bytes per second of the device (γ), of peers (α) and of the host (β)."""
         return _measured(self.device) if self.machine == "measured" else wb.core.MACHINES[self.machine]
 

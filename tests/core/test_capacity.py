@@ -29,8 +29,10 @@ def test_a_container_limit_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "memory.max").write_text("5000\n")
     (tmp_path / "memory.current").write_text("2000\n")
     assert capacity.available_bytes() == 3000
+    assert capacity.total_bytes() == 5000
     (tmp_path / "memory.max").write_text("max\n")
     assert capacity.available_bytes() > 3000
+    assert capacity.total_bytes() >= capacity.available_bytes()
 
 
 def test_without_proc_the_physical_memory_is_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def known_machine(name: str) -> tuple[str, Sourced]:
     for known, found in _GPUS.items():
         if _key(known) == _key(name):
             return known, {**found, **USUAL_HOST}
-    raise ValueError(f"{unknown('machine', name, MACHINE_NAMES)}; describe any other in a file that ends in .yaml")
+    raise ValueError(f"{unknown('machine', name, MACHINE_NAMES)} (describe any other in a file that ends in .yaml)")
 
 
 def _key(name: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from workbench.cli.command_group import CommandGroup, escape_unencodable_output
 from workbench.cli.data_command import data
 from workbench.cli.experiment_commands import list_figures, reproduce, run
+from workbench.cli.machine_command import machine
 from workbench.cli.plan_commands import buffer, plan
 from workbench.cli.report_commands import export_figure, report
 from workbench.cli.tracking_commands import compare, import_runs
@@ -19,7 +20,7 @@ fish_source for fish):
 
     eval "$(_WORKBENCH_COMPLETE=bash_source workbench)"
 """
-_COMMANDS = [list_figures, run, reproduce, compare, report, export_figure, import_runs, data, plan, buffer]
+_COMMANDS = [list_figures, run, reproduce, compare, report, export_figure, import_runs, data, plan, buffer, machine]
 
 command = CommandGroup(
     commands={str(each.name): each for each in _COMMANDS},
