@@ -22,12 +22,12 @@ CPU = wb.Machine(10e9, 5e9, 5e9, 1e11, name="a laptop", gather=4e9, disk=1e9, di
 GPU = dataclasses.replace(CPU, gamma=1e12, alpha=300e9, beta=16e9, flops=1e13, name="a GPU", is_cpu=False)
 
 NAMES = ("synthetic-products", "synthetic-arxiv", "synthetic-papers100M", "synthetic-reddit")
-SCALES = {"synthetic-products": 0.001, "synthetic-arxiv": 0.02, "synthetic-papers100M": 0.0001, "synthetic-reddit": 0.005}
+SCALES = dict(zip(NAMES, (0.001, 0.02, 0.0001, 0.005), strict=True))
 
 
 @pytest.fixture(scope="module", params=NAMES)
 def data(request: pytest.FixtureRequest) -> wb.Dataset:
-    return wb.load_dataset(request.param, scale=SCALES.get(request.param), undirected=True)
+    return wb.load_dataset(request.param, scale=SCALES[request.param], undirected=True)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_own_model_is_priced_and_its_program_takes_an_expression(arxiv: wb.Datas
 
     advice = advised(arxiv, Mine())
     assert advice.best.fits
-    with pytest.raises(ValueError, match="Mine is not a model of wb.build_model; pass model="):
+    with pytest.raises(ValueError, match=r"Mine is not a model of wb\.build_model; pass model="):
         advice.code()
     assert "model = Mine()" in advice.code(model="Mine()")
 
@@ -280,7 +280,7 @@ def test_nothing_fits_is_an_error_that_says_what_is_needed(arxiv: wb.Dataset):
         advised(arxiv, model, memory=1000)
     none = advised(arxiv, model, host_memory=1000)
     assert "Nothing fits" in str(none)
-    with pytest.raises(wb.CapacityError, match="no configuration fits: needs .* of host memory"):
+    with pytest.raises(wb.CapacityError, match=r"no configuration fits: needs .* of host memory"):
         _ = none.best
 
 

@@ -31,7 +31,7 @@ def _published(name: str) -> Sourced:
     return {
         "gamma": (speeds.gamma, f"{table}: memory"),
         "alpha": (speeds.alpha, f"{table}: NVLink, {_BOTH}"),
-        "beta": (speeds.beta, f"{table}: PCIe, {_BOTH}"),
+        "beta": (speeds.beta / 2, f"{table}: PCIe, one of two directions"),
     }
 
 
@@ -43,7 +43,8 @@ def _from_sheet(sheet: str, flops: float, memory_gb: int, **links: tuple[float, 
     }
 
 
-_PCIE_4, _PCIE_5 = (64e9, f"PCIe 4.0 x16, {_BOTH}"), (128e9, f"PCIe 5.0 x16, {_BOTH}")
+_PCIE_4, _PCIE_5 = (32e9, "PCIe 4.0 x16, one direction"), (64e9, "PCIe 5.0 x16, one direction")
+_PEERS = (64e9, f"PCIe 4.0 x16 (no NVLink), {_BOTH}")
 
 _GPUS: Mapping[str, Sourced] = MappingProxyType(
     {
@@ -58,14 +59,14 @@ _GPUS: Mapping[str, Sourced] = MappingProxyType(
         ),
         "V100": {**_published("V100"), **_from_sheet("NVIDIA's data sheet of the V100 SXM2 32 GB", 15.7e12, 32)},
         "L4": _from_sheet(
-            "NVIDIA's data sheet of the L4", 30.3e12, 24, gamma=(300e9, "memory"), alpha=_PCIE_4, beta=_PCIE_4
+            "NVIDIA's data sheet of the L4", 30.3e12, 24, gamma=(300e9, "memory"), alpha=_PEERS, beta=_PCIE_4
         ),
         "RTX 4090": _from_sheet(
             "NVIDIA's specification of the GeForce RTX 4090",
             82.6e12,
             24,
             gamma=(1008e9, "memory"),
-            alpha=_PCIE_4,
+            alpha=_PEERS,
             beta=_PCIE_4,
         ),
     }
