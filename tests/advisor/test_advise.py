@@ -21,8 +21,8 @@ from workbench.nn.gcn import GCNLayer
 CPU = wb.Machine(10e9, 5e9, 5e9, 1e11, name="a laptop", gather=4e9, disk=1e9, disk_reads=20e3, is_cpu=True)
 GPU = dataclasses.replace(CPU, gamma=1e12, alpha=300e9, beta=16e9, flops=1e13, name="a GPU", is_cpu=False)
 
-NAMES = ("synthetic-products", "synthetic-arxiv", "synthetic-papers100M", "synthetic-reddit")
-SCALES = dict(zip(NAMES, (0.001, 0.02, 0.0001, 0.005), strict=True))
+NAMES = ("synthetic-products", "synthetic-arxiv", "synthetic-papers100M", "synthetic-flickr")
+SCALES = dict(zip(NAMES, (0.001, 0.02, 0.0001, 0.02), strict=True))
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -7,7 +7,7 @@ the batch before; on a CPU, which does both, they don't. Reads of a disk overlap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import ceil
+from math import ceil, isqrt
 from statistics import median
 from typing import Any
 
@@ -43,8 +43,12 @@ CACHE_POLICIES = ("static", "lru")
 
 BLOCK_BYTES = 4096
 EDGE_BYTES = 16
+MOST_PARTITIONS = 64
+"""Of MariusGNN's buffer, on disk; fewer where partitions or buckets of edges were smaller than one disk read."""
+
 _INDEX_BYTES = 8  # of a cached row, beside the row
 _GLOBAL_BATCHES = 3
+_FEWEST_PARTITIONS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +210,12 @@ class Pricer:
         return DiskModel(self.machine.disk, self.machine.disk_reads)
 
     @property
+    def _partitions(self) -> int:
+        """As MariusGNN chooses them: p = min(features / D, √(edges / D)) of disk reads of D bytes."""
+        read, edges = self.disk.read_bytes, EDGE_BYTES * self.counts.data.graph.num_edges
+        return min(MOST_PARTITIONS, max(_FEWEST_PARTITIONS, min(self.feature_bytes // read, isqrt(edges // read))))
+
+    @property
     def _gap_bytes(self) -> int:
         return min(self.disk.read_bytes, MAX_READ)
 
@@ -215,6 +225,7 @@ class Pricer:
         epochs = len(sampled.batches) / sampled.batches_per_epoch
         if (labor, kappa) not in self._readings:
             memory = self._pool_rows * self.counts.row_bytes
+            partition_rows = ceil(len(self.counts.data.x) / self._partitions)
             self._readings[labor, kappa] = plan_reading(
                 sampled.trace,
                 num_rows=len(self.counts.data.x),
@@ -224,6 +235,8 @@ class Pricer:
                 num_epochs=max(1, round(epochs)),
                 num_edges=self.counts.data.graph.num_edges,
                 edge_bytes=EDGE_BYTES,
+                num_partitions=self._partitions,
+                num_train_partitions=ceil(len(self.counts.data.train_idx) / partition_rows),
             )
         return self._readings[labor, kappa]
 

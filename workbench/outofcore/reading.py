@@ -15,7 +15,8 @@ from workbench.core.units import format_bytes
 from workbench.features.disk_rows import MAX_READ, read_cost
 from workbench.outofcore.bucket_order import node_order
 from workbench.outofcore.row_plan import RowPlan, plan_rows
-from workbench.outofcore.store_layout import whole_blocks
+from workbench.outofcore.store_files import runs_of
+from workbench.outofcore.store_layout import BLOCK, whole_blocks
 from workbench.outofcore.tuning import DiskModel, buffer_bytes, loads_of
 
 Method = Literal["belady", "packed", "buffer"]
@@ -229,10 +230,13 @@ def _buffer(
     if not fitting:
         return None
     capacity = fitting[-1]
-    loads = [len(new) for new in loads_of(node_order(num_partitions, capacity, num_train).states)]
-    buckets = sum(capacity**2 - (capacity - new) ** 2 for new in loads)
-    nbytes = num_epochs * (sum(loads) * partition + round(buckets * bucket))
-    count = num_epochs * (sum(loads) + (buckets if num_edges else 0))
+    states = node_order(num_partitions, capacity, num_train).states
+    loaded = loads_of(states)
+    runs = [run for new, held in zip(loaded, states, strict=True) for run in runs_of(new, held, num_partitions)]
+    edges = sum(whole_blocks(ceil(last * bucket)) - int(first * bucket) // BLOCK * BLOCK for first, last in runs)
+    loads = sum(map(len, loaded))
+    nbytes = num_epochs * (loads * partition + (edges if num_edges else 0))
+    count = num_epochs * (loads + (len(runs) if num_edges else 0))
     return Reading(
         method="buffer",
         num_partitions=num_partitions,

@@ -1,0 +1,229 @@
+"""What `wb.advise` says, and what its programs then need: peak memory, bytes and seconds of every configuration.
+
+The advice is for this machine, under three budgets: enough of all memory, half of the device memory that a whole batch
+needs, and host memory for a part of the features. Every configuration that has a price is run, also those that don't
+fit. A claim about order is about one case: a graph, a model and a budget.
+"""
+
+import contextlib
+import gc
+import io
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from pydantic import Field, PositiveInt
+
+import workbench as wb
+from workbench.advisor.advice import Advice
+from workbench.advisor.counts import default_loss
+from workbench.advisor.prices import Priced
+from workbench.experiment import claims
+from workbench.experiment.config import DataPointConfig
+from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
+
+CASE = ["dataset", "model", "budget"]
+PEAK, BYTES, SECONDS, AS_FAST, ORDER = 0.05, 0.05, 0.25, 1.1, 0.8
+ENOUGH = 1 << 40
+
+
+class Config(DataPointConfig):
+    """A data set and a model, advised and run under each budget.
+
+    Args:
+        model: of `wb.build_model`.
+        hidden_dim: width of its hidden layers.
+        fanouts: neighbours per layer, input layer first.
+        batch_size: seeds per batch.
+        device_share: device memory of the budget "device", relative to the peak of a whole batch.
+        host_share: features that the host's memory has room for in the budget "host", relative to all.
+        num_batches: batches that the advisor samples.
+        epochs: epochs that are timed, after one that is not.
+    """
+
+    model: Literal["sage-mean", "gcn", "gat"]
+    hidden_dim: PositiveInt
+    fanouts: tuple[int, ...] = Field(min_length=1)
+    batch_size: PositiveInt
+    device_share: float = Field(default=0.6, gt=0, lt=1)
+    host_share: float = Field(default=0.4, gt=0, lt=1)
+    num_batches: PositiveInt = 24
+    epochs: PositiveInt = 3
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    data = config.dataset.load()
+    sizes = {"in_dim": data.num_features, "hidden_dim": config.hidden_dim, "out_dim": data.num_classes}
+    model = wb.build_model(config.model, **sizes, num_layers=len(config.fanouts), seed=config.seed)
+    options: dict[str, Any] = {
+        "sampler": wb.NeighborSampler(config.fanouts, seed=config.seed),
+        "batch_size": config.batch_size,
+        "num_batches": config.num_batches,
+        "seed": config.seed,
+    }
+    whole = wb.advise(data, model, memory=ENOUGH, host_memory=ENOUGH, **options)
+    peak = whole.priced[0].peak_bytes if whole.plain is None else whole.plain.peak_bytes
+    features = data.graph.nbytes + round(config.host_share * data.x.nbytes)
+    budgets = {
+        "enough": (ENOUGH, ENOUGH),
+        "device": (round(config.device_share * peak), ENOUGH),
+        "host": (ENOUGH, features),
+    }
+    for budget, (memory, host_memory) in budgets.items():
+        advice = wb.advise(data, model, memory=memory, host_memory=host_memory, **options)
+        for place, one in enumerate(advice.priced):
+            if one.can_be_priced and one.peak_bytes:
+                yield {"budget": budget, "place": place, **predicted(one), **measured(config, data, model, advice, one)}
+
+
+def predicted(one: Priced) -> dict[str, Any]:
+    c = one.configuration
+    return {
+        "configuration": str(c),
+        "fits": int(one.fits),
+        "changes": int(c.changes_samples),
+        "predicted_peak_bytes": one.peak_bytes,
+        "predicted_moved_bytes": one.moved_bytes,
+        "predicted_seconds": one.epoch_seconds,
+        "stated_error": one.error,
+    }
+
+
+def measured(config: Config, data: wb.Dataset, model: Any, advice: Advice, one: Priced) -> dict[str, Any]:
+    """Run the program of a configuration for some epochs."""
+    names: dict[str, Any] = {"data": data, "__name__": "program"}
+    code = advice.code(one, data="data").replace("range(3)", "range(0)")
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(code, "program", "exec"), names)
+    list(names["epoch"](0))
+    before, seconds = bytes_of_disk(), []
+    for epoch in range(1, 1 + config.epochs):
+        start = time.perf_counter()
+        list(names["epoch"](epoch))
+        seconds.append(time.perf_counter() - start)
+    from_disk = (bytes_of_disk() - before) / config.epochs
+    names.clear()
+    gc.collect()  # what the program held, or the meter would count it as freed by a step
+    on_disk = one.configuration.reading != "memory"
+    return {
+        "peak_bytes": peak_of(data, model, advice, one),
+        "moved_bytes": from_disk if on_disk else rows_of(config, data, advice, one) * data.x[:1].nbytes,
+        "seconds": median(seconds),
+    }
+
+
+def batches_of(data: wb.Dataset, advice: Advice, one: Priced) -> Any:
+    c, counts = one.configuration, advice.pricer.counts
+    sampler = counts.variant(labor=c.labor, kappa=c.kappa)
+    return wb.batches(data.graph, data.train_idx, sampler=sampler, batch_size=counts.batch_size, seed=counts.seed)
+
+
+def divided(mb: wb.MiniBatch, num_parts: int) -> list[wb.MiniBatch]:
+    return [mb] if num_parts == 1 else mb.split(wb.partition_batch(mb, min(num_parts, mb.num_seeds)))
+
+
+def rows_of(config: Config, data: wb.Dataset, advice: Advice, one: Priced) -> float:
+    """Rows that the micro-batches of an epoch read."""
+    num_parts, loader = one.configuration.num_parts, batches_of(data, advice, one)
+    read = [
+        sum(part.num_inputs for part in divided(mb, num_parts)) for _, mb in loader.steps(config.epochs * len(loader))
+    ]
+    return sum(read) / config.epochs
+
+
+def peak_of(data: wb.Dataset, model: Any, advice: Advice, one: Priced) -> int:
+    """Largest peak of an epoch's steps, by the meter."""
+    loader = batches_of(data, advice, one)
+    steps = [divided(mb, one.configuration.num_parts) for _, mb in loader.epoch(0)]
+    optimizer = torch.optim.Adam(model.parameters())
+    found = wb.profile_epoch(model, steps, data.x, data.y, default_loss(data), optimizer).peak_bytes
+    assert found is not None
+    return found
+
+
+def bytes_of_disk() -> int:
+    """Bytes that this process has caused to be read from and written to storage, by the system's count."""
+    fields: Mapping[str, str] = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(fields["read_bytes"]) + int(fields["write_bytes"])
+
+
+def ratios(table: Any) -> Any:
+    """Rows with what was measured over what was predicted."""
+    return table.assign(
+        peak_ratio=table.peak_bytes / table.predicted_peak_bytes,
+        moved_ratio=table.moved_bytes / table.predicted_moved_bytes,
+        seconds_ratio=table.seconds / table.predicted_seconds,
+        seconds_off=(table.seconds / table.predicted_seconds - 1).abs(),
+    )
+
+
+def of_cases(table: Any) -> Any:
+    """Per case: Kendall's τ of the order, and the seconds of the configuration advised over the least that fit."""
+    from scipy.stats import kendalltau  # slow to import
+
+    found = []
+    for case, rows in table[table.fits == 1].groupby(CASE, sort=False):
+        advised = rows.sort_values("place").iloc[0]
+        order: Any = kendalltau(rows.predicted_seconds, rows.seconds)
+        tau = order.statistic if len(rows) > 1 else 1.0
+        found.append({**dict(zip(CASE, case, strict=True)), "tau": tau, "loss": advised.seconds / rows.seconds.min()})
+    return pd.DataFrame(found)
+
+
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    rows: Any = ratios(table).set_index(CASE)
+    text = "Median error of predicted seconds {error:.0%}; the advice costs {loss:.2f} times the fastest program"
+    error: Any = rows.groupby(CASE, sort=False).seconds_off.median()
+    return Title(text, error=error, loss=of_cases(table).set_index(CASE).loss)
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.axes import PanelGrid
+    from workbench.plots.style import PALETTE, merge_legend, titled
+
+    datasets: Any = table.groupby("dataset", sort=False)
+    grid = PanelGrid(tuple(str(name) for name, _ in datasets))
+    figure = grid.figure()
+    for place, (_, rows) in enumerate(datasets):
+        row, col = grid.cells(place)[0]
+        for color, (budget, those) in zip(PALETTE, rows.groupby("budget", sort=False), strict=False):
+            label = those.model + ": " + those.configuration
+            options: dict[str, Any] = {"mode": "markers", "marker_color": color, "text": label, "row": row, "col": col}
+            figure.add_scatter(x=those.predicted_seconds, y=those.seconds, name=f"memory: {budget}", **options)
+        ends = [rows.predicted_seconds.min(), rows.predicted_seconds.max()]
+        figure.add_scatter(x=ends, y=ends, mode="lines", name="as predicted", line_color="#9AA0A6", row=row, col=col)
+        figure.update_xaxes(title_text="predicted seconds per epoch", type="log", row=row, col=col)
+        figure.update_yaxes(title_text="measured", type="log", row=row, col=col)
+    merge_legend(figure)
+    return titled(figure, title(table, reported).text, height=grid.height)
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    rows, cases = ratios(table), of_cases(table)
+    by = [*CASE, "configuration"]
+    one: dict[str, Any] = {"by": by, "form": ".3f"}
+    case: dict[str, Any] = {"by": CASE, "form": ".3f", "timed": True}
+    peak = f"measured peaks are within {PEAK:.0%} of predicted ones"
+    moved = f"bytes moved are within {BYTES:.0%} of predicted ones"
+    seconds = f"seconds are within {SECONDS:.0%} of predicted ones at the median"
+    order = f"the order of configurations is right: Kendall's τ is at least {ORDER:g}"
+    advised = f"the configuration advised takes at most {AS_FAST:g} times the seconds of the fastest that fits"
+    return [
+        claims.within("peak", peak, rows, value="peak_ratio", least=1 - PEAK, most=1 + PEAK, **one),
+        claims.within("moved", moved, rows, value="moved_ratio", least=1 - BYTES, most=1 + BYTES, **one),
+        claims.median_within("seconds", seconds, rows, value="seconds_off", most=SECONDS, timed=True, **one),
+        claims.within("order", order, cases, value="tau", least=ORDER, **case),
+        claims.within("advised", advised, cases, value="loss", most=AS_FAST, **case),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Measured over predicted, by case: medians over configurations; τ, and what the advice costs."""
+    columns = ["peak_ratio", "moved_ratio", "seconds_ratio"]
+    means: Any = ratios(table).groupby(CASE, sort=False)[columns].median().reset_index()
+    return means.merge(of_cases(table), on=CASE)
