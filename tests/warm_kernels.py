@@ -11,11 +11,13 @@ IMPORTS = (
     "ipywidgets",
     "numba",
     "plotly.graph_objects",
-    "plotly.io",
+    "plotly.io._renderers",  # of the first figure shown: nbformat, whose validator compiles grammars for seconds
+    "plotly.subplots",
     "scipy.optimize",
     "scipy.stats",
     "torch._dynamo",  # of torch.optim
     "workbench.report.notebook",
+    "tests.warm_figures",
 )
 """What figures import anyhow: the libraries, and the module of a notebook's first cell, which imports the ground."""
 
