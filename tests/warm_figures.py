@@ -1,6 +1,8 @@
-"""Loads all figures and reads the code that each of them reaches, seconds of work that forked kernels then share."""
+"""Loads all figures and reads the code that their sweeps reach, seconds of work that forked kernels then share."""
 
 from workbench.experiment.figure_loader import experiment_names, load_experiment
 
 for name in experiment_names():
-    load_experiment(name).code()
+    experiment = load_experiment(name)
+    if experiment.home is None:
+        experiment.code()

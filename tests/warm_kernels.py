@@ -1,5 +1,6 @@
 """Jupyter kernels that are forked from a process with their imports, which take longer than most notebooks."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -79,4 +80,5 @@ def _run(arguments: list[str], env: dict[str, str], cwd: str) -> None:
     os.environ.update(env, JPY_PARENT_PID=str(os.getppid()))  # whose end ends the kernel
     os.chdir(cwd)
     pandas.set_option("display.max_columns", 20)  # pandas asks on its import whether it is in a terminal
+    gc.freeze()  # what was imported before the fork: each point of an experiment collects garbage before it runs
     IPKernelApp.launch_instance(arguments)
