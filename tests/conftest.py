@@ -98,9 +98,6 @@ def small_tests_use_several_threads() -> None:
 COLLECTING = ("cli", "datasets", "experiment", "experiments", "features", "report", "tracking", "widgets")
 """Folders of tests that collect garbage again and again, as each point of an experiment does before it runs."""
 
-METERING = ("macrobatch", "memory", "meter", "nn", "on_cuda", "outofcore", "placement", "training")
-"""Folders of tests that meter memory again and again: a meter looks for the live tensors among all objects."""
-
 FREEZING = ("test_allocation_tracker.py", "test_peak_state.py")
 """Tests of how a meter looks for tensors and freezes garbage, which no fixture must do before."""
 
@@ -111,16 +108,15 @@ def what_is_imported_is_no_garbage(request: pytest.FixtureRequest) -> Iterator[N
 
     Meters freeze older garbage, but not where the collector is frozen already: there, it must not run by itself.
     """
-    folder = request.path.relative_to(request.config.rootpath).parts[1]
-    is_metering = folder in METERING
-    if request.path.name in FREEZING or not (is_metering or folder in COLLECTING):
+    if request.path.name in FREEZING:
         yield
         return
     gc.freeze()
-    if is_metering:
+    if request.path.relative_to(request.config.rootpath).parts[1] not in COLLECTING:
         gc.disable()
     yield
     gc.enable()
+    gc.collect()
     gc.unfreeze()
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.all_figures import SWEEPS
 from workbench.experiment import closure as module
 from workbench.experiment.closure import closure
-from workbench.experiment.figure_loader import experiment_names, load_experiment
+from workbench.experiment.figure_loader import load_experiment
 
 FIGURE = '''
 """A figure."""
@@ -251,9 +252,6 @@ def test_an_edit_of_the_library_counts_where_it_is_reached(
     after = closure(figure, ("run", "Config"), library=edited)
     assert {name.removeprefix("workbench.") for name in after.changed_since(short)} == changed
     assert (after.digest != digest(figure, library)) == bool(changed)
-
-
-SWEEPS = [name for name in experiment_names() if load_experiment(name).home is None]
 
 
 def test_moves_and_renames_of_files_change_nothing(library: Path) -> None:
