@@ -1,8 +1,6 @@
-"""Loads all figures and reads the code that their sweeps reach, seconds of work that forked kernels then share."""
+"""Reads the code that a figure of each paper reaches, seconds of work that forked kernels then share."""
 
 from workbench.experiment.figure_loader import experiment_names, load_experiment
 
-for name in experiment_names():
-    experiment = load_experiment(name)
-    if experiment.home is None:
-        experiment.code()
+for name in {name.partition("/")[0]: name for name in experiment_names()}.values():
+    load_experiment(name).sweep.code()
