@@ -35,11 +35,15 @@ export NO_MKDOCS_2_WARNING := true
 # The tests start some hundred processes, each of which would compile the library's sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test test-all mutations lint format reproduce ui lab notebooks figures bench gpu-check docs clean
+.PHONY: test test-all mutations lint style types format reproduce ui lab notebooks figures bench gpu-check docs clean
 
-test: lint
-	$(BIN)/python -m pytest -p no:nbval --numprocesses $(WORKERS) --dist worksteal --durations 20 $(PYTEST_ARGS)
-	$(BIN)/python -m pytest notebooks --nbval-lax --nbval-current-env --numprocesses $(WORKERS) --dist loadfile
+# Types and layers are checked beside the tests, because pyright alone would leave a core idle for a minute.
+test: $(INSTALLED) style
+	$(MAKE) --no-print-directory types & types=$$!; trap 'kill $$types 2>/dev/null || true' EXIT; \
+	$(BIN)/python -m pytest -p no:nbval --numprocesses $(WORKERS) --dist worksteal --durations 20 $(PYTEST_ARGS); \
+	$(BIN)/python -m pytest notebooks --nbval-lax --nbval-current-env --numprocesses $(WORKERS) --dist loadfile \
+		--no-loadscope-reorder; \
+	wait $$types || { echo "types or layers are wrong: run make lint" >&2; exit 1; }
 
 # The same with the exhaustive tests (killed processes, long random runs, large grids, statistics), four times the random
 # examples, and coverage.
@@ -63,9 +67,13 @@ lab: $(INSTALLED)
 notebooks: $(INSTALLED)
 	PLOTLY_RENDERER=plotly_mimetype+png $(BIN)/jupyter nbconvert --config notebooks/nbconvert_config.py notebooks/*.ipynb notebooks/*/*.ipynb
 
-lint: $(INSTALLED)
+lint: style types
+
+style: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
 	$(BIN)/lint-imports & imports=$$!; $(BIN)/pyright; wait $$imports
 
 format: $(INSTALLED)

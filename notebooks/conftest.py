@@ -1,7 +1,9 @@
 """Notebooks under test share fresh stores and draw no static images, which would need a browser."""
 
+import csv
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,15 @@ def store_uri(*, mlflow: bool) -> str:
     """The MLflow store or the file store of this test run."""
     folder = os.environ["WORKBENCH_NOTEBOOK_STORES"]
     return f"sqlite:///{folder}/mlflow.db" if mlflow else f"{folder}/runs.jsonl"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long sweeps first, views of one sweep last: no worker waits for the end of another's sweep."""
+    seconds: dict[str, float] = {}
+    for file in (Path(__file__).parents[1] / "experiments" / "results").glob("*/smoke-seconds.csv"):
+        with file.open(encoding="utf-8") as rows:
+            seconds |= {row["sweep"]: float(row["seconds"]) for row in csv.DictReader(rows)}
+    items.sort(key=lambda item: -seconds.get(f"{item.path.parent.name}/{item.path.stem}", 0.0))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,5 +1,6 @@
 """Jupyter kernels that are forked from a process with their imports, which take longer than most notebooks."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -11,11 +12,13 @@ IMPORTS = (
     "ipywidgets",
     "numba",
     "plotly.graph_objects",
-    "plotly.io",
+    "plotly.io._renderers",  # of the first figure shown: nbformat, whose validator compiles grammars for seconds
+    "plotly.subplots",
     "scipy.optimize",
     "scipy.stats",
     "torch._dynamo",  # of torch.optim
     "workbench.report.notebook",
+    "tests.warm_figures",
 )
 """What figures import anyhow: the libraries, and the module of a notebook's first cell, which imports the ground."""
 
@@ -77,4 +80,5 @@ def _run(arguments: list[str], env: dict[str, str], cwd: str) -> None:
     os.environ.update(env, JPY_PARENT_PID=str(os.getppid()))  # whose end ends the kernel
     os.chdir(cwd)
     pandas.set_option("display.max_columns", 20)  # pandas asks on its import whether it is in a terminal
+    gc.freeze()  # what was imported before the fork: each point of an experiment collects garbage before it runs
     IPKernelApp.launch_instance(arguments)

@@ -54,7 +54,9 @@ def _send_degrees(folder, graph, queue):
     queue.put((Graph.open(folder) if graph is None else graph).in_degrees().tolist())
 
 
-@pytest.mark.parametrize(("method", "inherit"), [("fork", True), ("spawn", False)])
+@pytest.mark.parametrize(
+    ("method", "inherit"), [("fork", True), ("fork", False), pytest.param("spawn", False, marks=pytest.mark.slow)]
+)
 def test_opens_in_another_process(saved, method, inherit):
     context = multiprocessing.get_context(method)
     queue = context.SimpleQueue()

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -222,14 +223,17 @@ def _load_and_note(notes: Path, barrier) -> None:
     assert isinstance(loaded, Dataset) and float(loaded.x.sum()) == 8
 
 
-def test_concurrent_processes_build_once(tmp_path):
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_concurrent_processes_build_once(tmp_path, method):
     notes = tmp_path / "notes"
     notes.mkdir()
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(method)
     barrier = context.Barrier(2)
     processes = [context.Process(target=_load_and_note, args=(notes, barrier)) for _ in range(2)]
-    for process in processes:
-        process.start()
+    with warnings.catch_warnings():  # Python warns that the kernels' threads do not survive the fork
+        warnings.filterwarnings("ignore", message=".*use of fork.*", category=DeprecationWarning)
+        for process in processes:
+            process.start()
     for process in processes:
         process.join(120)
     assert [process.exitcode for process in processes] == [0, 0]

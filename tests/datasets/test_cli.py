@@ -92,6 +92,7 @@ def test_help_and_usage(capsys):
     assert main(["data"]) == 2
 
 
+@pytest.mark.slow  # by default, tests/cli runs the command as a module
 def test_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "workbench.cli", "data", "list"], capture_output=True, text=True)
     assert done.returncode == 0 and "synthetic-products" in done.stdout

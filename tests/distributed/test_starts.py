@@ -6,9 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 TRAINING = "tests.distributed.cooperative_ranks:training"
 CASES = {"cases": [["labor", True, "sage-mean", 1], ["neighbor", False, "gat", 1]]}
@@ -63,6 +61,9 @@ def test_a_figure_whose_run_starts_ranks_is_run_by_the_command(tmp_path):
 
 @pytest.mark.slow
 def test_ranks_are_started_from_a_notebook_cell(tmp_path, monkeypatch):
+    import nbformat  # takes seconds, which the default suite does without
+    from nbclient import NotebookClient
+
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     )

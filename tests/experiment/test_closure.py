@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.all_figures import SWEEPS
 from workbench.experiment import closure as module
 from workbench.experiment.closure import closure
-from workbench.experiment.figure_loader import experiment_names, load_experiment
+from workbench.experiment.figure_loader import load_experiment
 
 FIGURE = '''
 """A figure."""
@@ -253,9 +254,6 @@ def test_an_edit_of_the_library_counts_where_it_is_reached(
     assert (after.digest != digest(figure, library)) == bool(changed)
 
 
-SWEEPS = [name for name in experiment_names() if load_experiment(name).home is None]
-
-
 def test_moves_and_renames_of_files_change_nothing(library: Path) -> None:
     """The package of samplers moves into another package, and all of its files get other names."""
     figures = shutil.copytree("experiments", library.with_name("experiments"), ignore=shutil.ignore_patterns("results"))
@@ -274,7 +272,7 @@ def test_moves_and_renames_of_files_change_nothing(library: Path) -> None:
             (source / "__init__.pyi").read_text(),
         )
         (library / stub / "__init__.pyi").write_text(text)
-    for name in SWEEPS[::9]:
+    for name in SWEEPS[::20]:
         moved = closure((figures / name).with_suffix(".py"), ("run", "Config"), library=library)
         here = load_experiment(name).code()
         assert moved.digest == here.digest and moved.changed_since(here.short()) == [], name

@@ -8,10 +8,11 @@ import pytest
 import torch
 from pydantic import PositiveInt, ValidationError
 
+from tests.all_figures import SWEEPS
 from tests.strategies import random_graph
 from workbench.core.dataset import Dataset
 from workbench.experiment.config import ModelConfig
-from workbench.experiment.figure_loader import experiment_names, load_experiment
+from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.grid import configs, grids, resolved
 from workbench.experiment.point_dataset import alternatives
 from workbench.nn.gat import GATLayer
@@ -70,7 +71,7 @@ def test_what_fewer_experiments_have_comes_first() -> None:
     assert set(names[6:]) == {"dataset", "device", "seed", "repetition"}
 
 
-@pytest.mark.parametrize("name", [name for name in experiment_names() if load_experiment(name).home is None])
+@pytest.mark.parametrize("name", SWEEPS)
 def test_a_resolved_configuration_is_the_same_point_in_another_process(name: str) -> None:
     experiment = load_experiment(name)
     for size in experiment.spec.sizes:

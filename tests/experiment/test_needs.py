@@ -8,21 +8,19 @@ import pytest
 import torch
 
 import workbench as wb
+from tests import all_figures
+from tests.all_figures import FIGURES
 from workbench.core.errors import CapacityError
 from workbench.core.yaml_file import ConfigError
 from workbench.experiment import needs
 from workbench.experiment.config import DataConfig, ModelConfig, PointConfig, dataset_of
-from workbench.experiment.figure_loader import experiment_names, load_experiment
+from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.needs import check_needs, expected_batch, expected_seconds, needs_of
 from workbench.experiment.recorded import recorded
 from workbench.report import expected_time
 from workbench.standin.build import required_bytes
 
-SWEEPS = [
-    name
-    for name in experiment_names()
-    if load_experiment(name).home is None and "paper" in load_experiment(name).spec.sizes
-]
+SWEEPS = [name for name in all_figures.SWEEPS if "paper" in FIGURES[name].spec.sizes]
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 import pytest
 
+from tests.all_figures import TABLES
 from workbench.experiment.config import dataset_of
 from workbench.experiment.figure_loader import experiment_names, load_experiment
 from workbench.experiment.grid import configs, grids
-from workbench.experiment.recorded import recorded
 from workbench.paths import project_root
 from workbench.report.generated_docs import BENCHMARKS
 
-TABLES = [(name, table) for name in experiment_names() for table in recorded(load_experiment(name).sweep.name)]
 SIZES_OF = {"performance": ("smoke", "real"), "gpu_check": ("smoke", "paper")}
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests import all_figures
 from tests.experiments.mutations import measured
 from workbench.experiment.figure_loader import experiment_names, load_experiment
 from workbench.experiment.recorded import recorded
@@ -41,11 +42,7 @@ LEFT_OUT = {
 }
 """Columns of whose values the title has one, or compares two, and why."""
 
-TABLES = {
-    f"{name} {kept.file.stem}": (name, kept.table)
-    for name in experiment_names()
-    for kept in recorded(load_experiment(name).sweep.name)
-}
+TABLES = {f"{name} {kept.file.stem}": (name, kept.table) for name, kept in all_figures.TABLES}
 """All recorded tables with each figure that shows them."""
 each = pytest.mark.parametrize("key", TABLES)
 KEYS = {

@@ -13,20 +13,21 @@ from workbench.meter import limit as host_peak
 MIB = 1 << 20
 
 
+EXPECTED = {
+    "relative_to_entry": (60 * MIB, 4 * MIB),
+    "after_freed_memory": (50 * MIB, 8 * MIB),
+    "empty": (0, 2 * MIB),
+    "failing": (30 * MIB, 2 * MIB),
+}
+"""Scenario to its peak and a tolerance."""
+
+
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs /proc")
-@pytest.mark.parametrize(
-    ("scenario", "expected", "tolerance"),
-    [
-        ("relative_to_entry", 60 * MIB, 4 * MIB),
-        ("after_freed_memory", 50 * MIB, 8 * MIB),
-        ("empty", 0, 2 * MIB),
-        ("failing", 30 * MIB, 2 * MIB),
-    ],
-)
-def test_peak_of_a_block(scenario: str, expected: int, tolerance: int) -> None:
-    command = [sys.executable, "-m", "tests.meter.host_peak_scenarios", scenario]
+def test_peaks_of_blocks() -> None:
+    command = [sys.executable, "-m", "tests.meter.host_peak_scenarios", *EXPECTED]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert int(output) == pytest.approx(expected, abs=tolerance)
+    for found, (scenario, (expected, tolerance)) in zip(output.split(), EXPECTED.items(), strict=True):
+        assert int(found) == pytest.approx(expected, abs=tolerance), scenario
 
 
 @pytest.mark.parametrize("missing", ["_CLEAR_REFS", "_STATUS"])

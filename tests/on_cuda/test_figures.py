@@ -18,7 +18,11 @@ COUNTED = {
 }
 """Columns that no device changes."""
 
-SMALLER = {"cooperative/fig5a": {"kappas": (1, 4), "groups": 1, "policies": ("lru",), "runs": 2}}
+SMALLER = {
+    "batchgnn/table5": {"runs": 1, "batch_size": 60},
+    "cooperative/fig5a": {"kappas": (1, 4), "groups": 1, "policies": ("lru",), "runs": 2},
+    "data_placement/access_probability": {"reference_batches": 80, "counted": (10,)},
+}
 
 
 @pytest.mark.parametrize("name", COUNTED)

@@ -50,7 +50,7 @@ def _accuracy(scores: torch.Tensor, y: torch.Tensor) -> float:
     ("name", "scale", "margin"),
     [("synthetic-arxiv", 0.05, 0.25), ("synthetic-products", 0.02, 0.3)],
 )
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_gnn_is_more_accurate_than_an_mlp(name, scale, margin, seed):
     data = build_standin(name, scale=scale, seed=seed)
     assert isinstance(data, Dataset)

@@ -133,7 +133,7 @@ def num_copies(name: str, steps: int) -> int:
     return 2 * len(list(model.parameters())) + in_state
 
 
-@pytest.mark.parametrize("stride", every(5))
+@pytest.mark.parametrize("stride", every(9))
 @pytest.mark.parametrize("steps", [0, 2])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_any_allocation_of_the_step_may_fail(name: str, steps: int, stride: int) -> None:

@@ -4,6 +4,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -25,6 +26,13 @@ from workbench.partition.batch.prepared_batch import check_method
 Optimizer = str | torch.optim.Optimizer
 
 
+@cache
+def _onednn_dtypes() -> tuple[torch.dtype, ...]:
+    """Dtypes of the LSTMs that torch hands to oneDNN: bfloat16 only where the processor has the instructions."""
+    has_bfloat16 = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return (torch.float32, torch.bfloat16) if has_bfloat16 else (torch.float32,)
+
+
 @dataclass(frozen=True)
 class Backend:
     """The kernels whose allocations an estimate models.
@@ -32,9 +40,9 @@ class Backend:
     Args:
         device: "cpu" for the compiled kernels; "cuda" for their torch forms. Workspace that CUDA libraries allocate
             inside an operator is not modelled.
-        lstm: the LSTM implementation of sage-lstm: "onednn" (torch's on CPUs for float32 and bfloat16), "native"
-            (torch's own, used without oneDNN or cuDNN) or "cudnn" (its workspace is measured, which requires a GPU).
-            Default: onednn on the CPU where torch provides it, native on CUDA.
+        lstm: the LSTM implementation of sage-lstm: "onednn" (torch's on CPUs for float32, and with AVX-512 for
+            bfloat16), "native" (torch's own, used without oneDNN or cuDNN) or "cudnn" (its workspace is measured, which
+            requires a GPU). Default: onednn on the CPU where torch provides it, native on CUDA.
 
     Raises:
         ValueError: The device or LSTM is unknown, or the LSTM is not available for the device on this machine.
@@ -66,9 +74,9 @@ class Backend:
         return Backend("cpu", "onednn" if onednn else "native").with_supported_lstm(model)
 
     def with_supported_lstm(self, model: nn.Module) -> "Backend":
-        """This backend, with the native LSTM if oneDNN does not support the model's dtype."""
+        """This backend, with the native LSTM if oneDNN does not support the model's dtype on this processor."""
         first = next(model.parameters(), None)
-        supported = first is None or first.dtype in (torch.float32, torch.bfloat16)
+        supported = first is None or first.dtype in _onednn_dtypes()
         return self if supported or self.lstm != "onednn" else Backend(self.device, "native")
 
     def __str__(self) -> str:

@@ -123,7 +123,7 @@ def test_bytes_that_follow_the_sizes_are_estimated_exactly(position: int, kind: 
 
 def test_a_loop_over_in_degrees() -> None:
     """Exact for parts with all in-degrees, approximate for the others."""
-    model, mb = Buckets(24, 8, 5, 2), BATCHES[2]
+    model, mb = Buckets(24, 8, 5, 2), skewed_batch(NODES, 300, [3, 4])
     fitted = fit_memory(model, mb, in_dim=24)
     assert not any(errors(fitted, model, mb, 1))
     assert max(map(abs, errors(fitted, model, mb, 16))) <= WITHIN
@@ -147,6 +147,7 @@ class BucketMeans(nn.Module):
         return out
 
 
+@pytest.mark.slow
 def test_a_loop_over_many_in_degrees() -> None:
     mb, model = skewed_batch(6_000, 1_000, [-1]), BucketMeans()
     assert mb.blocks[0].in_degrees().unique().numel() > 40
