@@ -113,9 +113,10 @@ def check(
     micro: list[wb.MiniBatch],
     optimizer: torch.optim.Optimizer | None = None,
     scalars: int = 4,
+    tolerance: float = 0.01,
     **options: Any,
 ) -> None:
-    """Assert that the estimate is within 1 % in every phase."""
+    """Assert that the estimate is within a relative tolerance in every phase."""
     optimizer = optimizer or torch.optim.Adam(model.parameters())
     found = compare(model, micro, optimizer, in_dim=IN, num_classes=CLASSES, **options)
-    assert all(is_close(pair, 0.01, scalars) for pair in found.values()), found
+    assert all(is_close(pair, tolerance, scalars) for pair in found.values()), found

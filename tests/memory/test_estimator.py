@@ -29,7 +29,7 @@ from tests.memory.measured import (
 from tests.strategies import examples
 from workbench.memory.estimate import PHASES, TERMS
 from workbench.memory.estimator import estimate_memory, estimator_for, has_analytic_model
-from workbench.memory.training_setup import Recovery, TrainingSetup
+from workbench.memory.training_setup import Backend, Recovery, TrainingSetup
 from workbench.meter.allocation_tracker import rounded_bytes
 from workbench.nn import dropout
 from workbench.nn.gcn import GCNLayer
@@ -43,7 +43,10 @@ SIZES = [(1, NARROW, torch.float32), (2, WIDE, torch.bfloat16), (3, WIDE, torch.
 @pytest.mark.parametrize(("kind", "size"), chessboard(MODEL_KINDS, SIZES), ids=str)
 def test_matches_the_meter(kind: str, size: tuple[int, int, torch.dtype]) -> None:
     num_layers, hidden_dim, dtype = size
-    check(build(kind, num_layers, hidden_dim, dtype), thirds(sample(FANOUTS[:num_layers])))
+    model = build(kind, num_layers, hidden_dim, dtype)
+    # Without AVX-512 torch's own LSTM multiplies in bfloat16, which it needs up to 5 % less for than in float64.
+    is_other = kind == "sage-lstm" and dtype == torch.bfloat16 and Backend.of(model).lstm == "native"
+    check(model, thirds(sample(FANOUTS[:num_layers])), tolerance=0.06 if is_other else 0.01)
 
 
 @pytest.mark.parametrize("kind", MODEL_KINDS)
