@@ -149,7 +149,7 @@ def test_program_of_micro_batches_has_the_losses_of_the_whole_batch(arxiv: wb.Da
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spread", ["alone", "placement", "cooperation"])
+@pytest.mark.parametrize("spread", ["alone", "placement", "cooperation", "owned"])
 def test_programs_of_several_devices_run(tmp_path: Path, arxiv: wb.Dataset, spread: str):
     advice = advised(arxiv, machine=GPU, devices=2)
     one = by_reading(advice, spread=spread, labor=False, cache="")
@@ -262,6 +262,20 @@ def test_cooperation_loads_each_row_once(arxiv: wb.Dataset):
     assert together.link_bytes["host"] < alone.link_bytes["host"]
     assert together.link_bytes["peer"] > 0
     assert together.seconds["exchange"] > alone.seconds["exchange"] > 0
+
+
+def test_macrobatches_fetch_each_row_once_per_window(arxiv: wb.Dataset):
+    advice = advised(arxiv, machine=GPU, devices=2)
+    single, grouped = (by_reading(advice, spread="owned", window=window, labor=False, kappa=1) for window in (1, 8))
+    owner = wb.partition_graph(arxiv.graph, 2, method="random", seed=0)
+    steps = [mb.node_ids for mb in advice.pricer.counts.sampled().batches]
+    remote = [ids[owner[ids] != 0] for ids in steps]
+    per_batch = sum(map(len, remote)) / len(steps)
+    per_window = sum(len(torch.cat(remote[at : at + 8]).unique()) for at in range(0, len(steps), 8)) / len(steps)
+    per_device = advice.pricer.counts.sampled().batches_per_epoch / 2 * arxiv.x[:1].nbytes
+    assert single.link_bytes["rank"] == pytest.approx(per_batch * per_device)
+    assert grouped.link_bytes["rank"] == pytest.approx(per_window * per_device)
+    assert grouped.host_bytes > single.host_bytes
 
 
 def test_text_fits_a_terminal_and_says_why_each_idea_does_not_help(arxiv: wb.Dataset):

@@ -248,6 +248,7 @@ class Advice:
             "reading from disk": lambda c: c.reading != "memory",
             "placement": lambda c: c.spread == "placement",
             "cooperation": lambda c: c.spread == "cooperation",
+            "macrobatches": lambda c: c.spread == "owned" and c.window > 1,
         }
         for idea, uses in ideas.items():
             if uses(used):
@@ -321,6 +322,6 @@ def _row(one: Priced) -> dict[str, Any]:
         "error": one.error,
         "exact": CHANGES if c.changes_samples else SAME,
         **{f"{stage}_seconds": one.seconds.get(stage) for stage in STAGES},
-        **{f"from_{link}_bytes": one.link_bytes.get(link) for link in ("disk", "host", "device", "peer")},
+        **{f"from_{link}_bytes": one.link_bytes.get(link) for link in ("disk", "host", "device", "peer", "rank")},
         "why": one.why,
     }

@@ -9,10 +9,11 @@ packed in the order of use, or through MariusGNN's buffer."""
 
 Reading = Literal["memory", "static", "belady", "packed", "buffer"]
 
-SPREADS = ("alone", "placement", "cooperation")
-"""How devices share their work: not at all, with rows placed on all of them, or as cooperative minibatching."""
+SPREADS = ("alone", "placement", "cooperation", "owned")
+"""How devices share their work: not at all; with rows placed on all of them; as cooperative minibatching; or each has
+the rows of the nodes that it owns in its host's memory, and fetches others, a macrobatch at a time."""
 
-Spread = Literal["alone", "placement", "cooperation"]
+Spread = Literal["alone", "placement", "cooperation", "owned"]
 
 SAME = "same result"
 CHANGES = "changes the samples"
@@ -28,7 +29,8 @@ class Configuration:
         num_parts: micro-batches per batch.
         reading: a name of `READINGS`.
         held_rows: rows of the reading that are in the host's memory: of the static cache, or of the pool.
-        window: batches that are sampled ahead and planned together, if rows are read ahead.
+        window: batches that are sampled ahead: they are planned together if rows are read ahead, and fetched together
+            if rows have owners.
         group: batches whose rows are read together, if rows are read ahead.
         gap_bytes: bytes between two rows on disk up to which one read covers both.
         partitions: partitions of MariusGNN's buffer on disk.
@@ -69,7 +71,10 @@ class Configuration:
         found += [f"κ = {self.kappa}"] if self.kappa > 1 else []
         found += [reading[self.reading]] if self.reading in reading else []
         found += [f"{self.cache} cache"] if self.cache else []
-        found += [self.spread] if self.spread != "alone" else []
+        if self.spread == "owned":
+            found += [f"macrobatches of {self.window}" if self.window > 1 else "rows fetched from owners"]
+        elif self.spread != "alone":
+            found += [self.spread]
         return (*found, f"{self.num_parts} micro-batches") if self.num_parts > 1 else (*found,)
 
     @property

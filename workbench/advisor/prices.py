@@ -26,6 +26,7 @@ from workbench.core.randomness import permutation
 from workbench.core.units import format_bytes
 from workbench.features.cache.simulate import simulate_cache
 from workbench.features.disk_rows import MAX_READ, read_cost
+from workbench.macrobatch.plan import WindowUnions
 from workbench.memory.traced.dry_run import work
 from workbench.outofcore.reading import Reading, ReadingPlan, plan_reading
 from workbench.outofcore.tuning import DiskModel
@@ -38,6 +39,9 @@ device. exchange: between devices. compute: forward, backward and optimizer step
 
 KAPPA = 64
 """Batches per group of dependent ones, where the idea is priced."""
+
+WINDOWS = (1, 8)
+"""Batches whose rows are fetched together where rows have owners."""
 
 CACHE_POLICIES = ("static", "lru")
 
@@ -60,7 +64,8 @@ class Priced:
         peak_bytes: memory of a device: of a step, and of the rows that stay on it.
         host_bytes: the host's memory for rows and, unless it is in a buffer, the graph.
         fits: whether both are within the budgets.
-        link_bytes: bytes of rows per epoch and device by where they come from: "disk", "host", "device", "peer".
+        link_bytes: bytes of rows per epoch and device by where they come from: "disk", "host", "device", "peer" or
+            "rank".
         seconds: per epoch by stage, some of which overlap.
         epoch_seconds: of an epoch, with what overlaps.
         error: half the width of the interval that the seconds are expected in, relative to them.
@@ -84,7 +89,7 @@ class Priced:
     @property
     def moved_bytes(self) -> float:
         """Bytes per epoch from the slowest place that rows come from."""
-        return next((nbytes for link in ("disk", "host") if (nbytes := self.link_bytes.get(link, 0.0))), 0.0)
+        return next((nbytes for link in ("disk", "rank", "host") if (nbytes := self.link_bytes.get(link, 0.0))), 0.0)
 
 
 def unpriced(configuration: Configuration, why: str) -> Priced:
@@ -146,7 +151,7 @@ class Pricer:
         for labor in (False, True) if self.counts.can_be_labor else (False,):
             for reading in self._with_parts(labor):
                 yield reading
-                remembers = reading.reading in ("belady", "packed") or reading.cache == "lru"
+                remembers = reading.window > 1 or reading.reading in ("belady", "packed") or reading.cache == "lru"
                 if remembers and self.counts.can_depend:
                     yield replace(reading, kappa=KAPPA)
 
@@ -163,6 +168,8 @@ class Pricer:
         else:
             yield found  # and the reason why it does not fit
             yield from self._from_disk(found)
+        if self.devices > 1:
+            yield from (replace(found, spread="owned", window=window) for window in WINDOWS)
 
     def _in_memory(self, plain: Configuration, parts: Parts) -> Iterator[Configuration]:
         yield plain
@@ -364,6 +371,7 @@ class _Rows:
             "alone": self._cached if c.cache else self._in_memory if c.reading == "memory" else self._from_disk,
             "placement": self._placed,
             "cooperation": self._cooperating,
+            "owned": self._fetched_from_owners,
         }[c.spread]
         price()
 
@@ -450,6 +458,21 @@ class _Rows:
         self.link_bytes["device"] = own * self._row_bytes
         self._from_host(host, self._batch_bytes)
         self.exchange_seconds = peers * self._row_bytes / machine.alpha
+
+    def _fetched_from_owners(self) -> None:
+        """Each host has the rows of its device's nodes; rows of others are fetched once per window of batches."""
+        pricer, c, machine, counts = self._pricer, self._c, self._pricer.machine, self._pricer.counts
+        owner = partition_graph(counts.data.graph, c.devices, method="random", seed=counts.seed)
+        remote = WindowUnions.of(ids[owner[ids] != 0] for ids in self._sampled.trace).counts(c.window)
+        every = WindowUnions.of(self._sampled.trace).counts(c.window)
+        fetched = float(remote.sum()) / len(self._sampled.batches)
+        staged = int(every.max()) * self._row_bytes
+        self.host_bytes = pricer.graph_bytes + ceil(pricer.feature_bytes / c.devices) + staged
+        own = float(every.sum()) / len(self._sampled.batches) - fetched
+        self.link_bytes = {"host": own * self._row_bytes, "rank": fetched * self._row_bytes}
+        self.read_seconds = pricer.gather_seconds(own + fetched)
+        self._from_host(self._asked, self._batch_bytes)
+        self.exchange_seconds = fetched * self._row_bytes / machine.network
 
     def _cooperating(self) -> None:
         """One batch of all devices' seeds: each loads the rows that it owns, and exchanges those of each layer."""

@@ -132,10 +132,12 @@ def _in_one_process(c: Configuration, counts: Counts, device: str, epochs: int, 
     return "\n".join(lines)
 
 
-def _loader(counts: Counts, ids: str = "data.train_idx", batch_size: int | None = None) -> list[str]:
+def _loader(
+    counts: Counts, ids: str = "data.train_idx", batch_size: int | None = None, graph: str = "data.graph"
+) -> list[str]:
     """Lines that define `loader`."""
     size = counts.batch_size if batch_size is None else batch_size
-    return [f"loader = wb.batches(data.graph, {ids}, sampler=sampler, batch_size={size}, seed={counts.seed})"]
+    return [f"loader = wb.batches({graph}, {ids}, sampler=sampler, batch_size={size}, seed={counts.seed})"]
 
 
 def _step(c: Configuration) -> str:
@@ -248,8 +250,9 @@ def _on_ranks(c: Configuration, counts: Counts, device: str, epochs: int, what: 
     if cooperating:
         lines += [
             f'    owner = wb.partition_graph(data.graph, world, method="random", seed={counts.seed})',
+            "    owned = wb.sampling.OwnedGraph.of(data.graph, owner, rank, world)",
+            "    sampler = wb.cooperative.CooperativeSampler(sampler, owned)",
             "    ids, x = data.train_idx, data.x",
-            "    sampler = wb.cooperative.CooperativeSampler(sampler, owner)",
         ]
     else:
         lines += [
@@ -266,15 +269,27 @@ def _on_ranks(c: Configuration, counts: Counts, device: str, epochs: int, what: 
             "    )",
             "    x = wb.placement.PlacedRows(placement, rank, host=wb.MemoryRows(data.x))",
         ]
+    if c.spread == "owned":
+        lines += [
+            f'    owner = wb.partition_graph(data.graph, world, method="random", seed={counts.seed})',
+            "    x = wb.distributed.OwnedRows.of(data.x, owner)",
+        ]
     parts = f"mb.split(wb.partition_batch(mb, min({c.num_parts}, mb.num_seeds)))" if c.num_parts > 1 else "mb"
-    rows = "wb.stage(x, [mb])" if c.spread == "placement" else "x"
+    train = f"wb.cooperative.train_step(model, {parts}, rows, data.y, {what['loss']}, optimizer)"
+    if c.spread in ("placement", "owned"):
+        loop = [
+            f"        for window in wb.windows(loader, size={max(1, c.window)}):",
+            "            rows = wb.stage(x, window)",
+            "            for _, mb in window:",
+            f"                total += float({train})",
+        ]
+    else:
+        loop = ["        rows = x", "        for _, mb in loader:", f"            total += float({train})"]
     lines += [
-        *(f"    {line}" for line in _loader(counts, "ids", batch)),
+        *(f"    {line}" for line in _loader(counts, "ids", batch, "owned.graph" if cooperating else "data.graph")),
         f"    for number in range({epochs}):",
         "        total = 0.0",
-        "        for _, mb in loader:",
-        f"            rows, micro = {rows}, {parts}",
-        f"            total += float(wb.cooperative.train_step(model, micro, rows, data.y, {what['loss']}, optimizer))",
+        *loop,
         '        yield {"epoch": number, "loss": total / len(loader)}',
         "",
         "",
