@@ -263,7 +263,7 @@ class Counts:
         self._num_batches, self._optimizer, self._report = num_batches, optimizer, report
         self._sampled: dict[tuple[bool, int], Sampled] = {}
         self._estimated: dict[tuple[bool, str], Estimated] = {}
-        self._times: dict[tuple[bool, str], StepTime] = {}
+        self._times: dict[str, StepTime] = {}
         self._hottest: Tensor | None = None
 
     @property
@@ -336,25 +336,25 @@ class Counts:
             self._estimated[labor, device] = Estimated(sampled, estimator, Partitioner("auto", seed=self.seed))
         return self._estimated[labor, device]
 
-    def step_time(self, device: str, *, labor: bool = False) -> StepTime:
+    def step_time(self, device: str) -> StepTime:
         """Time steps of a copy of the model on this machine: of a batch that fits, and of parts of it.
 
         Raises:
             CapacityError: not even a small part of a batch fits into this machine's memory.
         """
-        if (labor, device) not in self._times:
+        if device not in self._times:
             self._report("timing a few training steps")
-            self._times[labor, device] = self._timed(device, labor)
-        return self._times[labor, device]
+            self._times[device] = self._timed(device)
+        return self._times[device]
 
-    def _timed(self, device: str, labor: bool) -> StepTime:
-        sampled = self.sampled(labor=labor).batches
+    def _timed(self, device: str) -> StepTime:
+        sampled = self.sampled().batches
         whole = sorted(sampled, key=work)[len(sampled) // 2]
         partitioner = Partitioner("range").prepare(whole)
         model = copy.deepcopy(self.model).to(device)
         optimizer, x, y, loss = torch.optim.Adam(model.parameters()), self.data.x, self.data.y, default_loss(self.data)
         room = available_bytes() / 2 if device == "cpu" else torch.cuda.mem_get_info()[0] / 2
-        estimator, times, fetched = self.estimated(device, labor=labor).estimator, [], []
+        estimator, times, fetched = self.estimated(device).estimator, [], []
         for num_parts in (1, 2, 4, 16):
             if num_parts > whole.num_seeds:
                 break

@@ -269,7 +269,7 @@ class Pricer:
         seconds = self._seconds(c, sampled, parts, rows)
         why = self._why_not(c, estimated, peak_bytes, host_bytes)
         inputs, items = sampled.inputs.error, sampled.work.error
-        fit = self.counts.step_time(self.device, labor=c.labor).residual if self.measured else 0.25
+        fit = self.counts.step_time(self.device).residual if self.measured else 0.25
         return Priced(
             configuration=c,
             peak_bytes=peak_bytes,
@@ -300,7 +300,7 @@ class Pricer:
             "read": per_epoch * rows.read_seconds,
             "copy": per_device * rows.copy_seconds,
             "exchange": per_device * (rows.exchange_seconds + self._gradient_seconds(c)),
-            "compute": per_device * self.compute_seconds(c.labor, rows.items, c.num_parts),
+            "compute": per_device * self.compute_seconds(rows.items, c.num_parts),
         }
 
     def _gradient_seconds(self, c: Configuration) -> float:
@@ -317,10 +317,10 @@ class Pricer:
             return seconds["sample"] + seconds["partition"] + max(seconds["read"], seconds["copy"] + device)
         return host + device
 
-    def compute_seconds(self, labor: bool, items: float, num_parts: int) -> float:
+    def compute_seconds(self, items: float, num_parts: int) -> float:
         """Seconds of a step on a batch of so many nodes and edges in all its parts."""
         if self.measured:
-            time = self.counts.step_time(self.device, labor=labor)
+            time = self.counts.step_time(self.device)
             return num_parts * time.fixed + items * time.per_item
         step, counted = self._step_work
         return items / counted * max(step.nbytes / self.machine.gamma, step.flops / self.machine.flops)
