@@ -23,6 +23,9 @@ from workbench.sampling.sampler import Sampler, check_sampler
 _TIE = 0.03
 """Configurations within this share of the fastest are as good; the one with the fewest ideas is advised."""
 
+MOST_DEVICES = 62
+"""Devices that rows can be placed on."""
+
 _KEPT = 4
 _kept: "OrderedDict[Any, Counts]" = OrderedDict()
 
@@ -74,22 +77,27 @@ def advise(
         ValueError: a data set without features or training nodes, or a number out of range.
         CapacityError: parameters and optimizer state alone exceed `memory`, so no configuration can fit.
     """
-    check_at_least("devices", devices, 1, most=62)
+    check_at_least("devices", devices, 1, most=MOST_DEVICES)
     chosen = resolve_machine(machine)
     if sampler is None:
         sampler = NeighborSampler([10] * len(getattr(model, "layers", (0, 0))))
     check_sampler(sampler)
     counts = _counts(data, model, sampler, batch_size, optimizer, num_batches, seed, report)
-    pricer = Pricer(
-        counts=counts,
-        machine=chosen,
-        memory_bytes=_budget("memory", memory, chosen.device_memory_bytes),
-        host_bytes=_budget("host_memory", host_memory, chosen.host_memory_bytes),
-        devices=devices,
-        measured=machine in (None, HERE) or _is_here(chosen),
-    )
-    _check_parameters(pricer)
     report("pricing")
+    return _advice(
+        Pricer(
+            counts=counts,
+            machine=chosen,
+            memory_bytes=_budget("memory", memory, chosen.device_memory_bytes),
+            host_bytes=_budget("host_memory", host_memory, chosen.host_memory_bytes),
+            devices=devices,
+            measured=machine in (None, HERE) or _is_here(chosen),
+        )
+    )
+
+
+def _advice(pricer: Pricer) -> "Advice":
+    _check_parameters(pricer)
     priced = [pricer.price(configuration) for configuration in pricer.candidates()]
     return Advice(pricer, tuple(ranked(priced)))
 
@@ -202,6 +210,45 @@ class Advice:
         options = {"device": self.pricer.device, "data": data, "model": model}
         return training_script(configuration, self.pricer.counts, **options)
 
+    def with_budgets(
+        self,
+        *,
+        memory: int | str | None = None,
+        host_memory: int | str | None = None,
+        devices: int | None = None,
+        machine: Machine | str | None = None,
+    ) -> "Advice":
+        """Price the same counts for other budgets.
+
+        Args:
+            memory: memory of a device, in bytes or as text; None: as before.
+            host_memory: the host's memory for graph and rows; None: as before.
+            devices: number of devices; None: as before.
+            machine: another machine, as `advise` takes it; None: the same. Budgets do not change with it.
+
+        Returns:
+            Advice as `advise` would give it.
+
+        Raises:
+            TypeError: an argument of another type.
+            ValueError: a number out of range, or an unknown machine.
+            CapacityError: parameters and gradients alone exceed `memory`.
+        """
+        before = self.pricer
+        asked = before.devices if devices is None else devices
+        check_at_least("devices", asked, 1, most=MOST_DEVICES)
+        chosen = before.machine if machine is None else resolve_machine(machine)
+        return _advice(
+            replace(
+                before,
+                machine=chosen,
+                memory_bytes=_budget("memory", memory, before.memory_bytes),
+                host_bytes=_budget("host_memory", host_memory, before.host_bytes),
+                devices=asked,
+                measured=before.measured if machine is None else _is_here(chosen),
+            )
+        )
+
     def explain(self, priced: Priced | None = None) -> pd.DataFrame:
         """The terms of a price: seconds per epoch by stage, and bytes by link.
 
@@ -289,6 +336,11 @@ class Advice:
         return advice_text(self)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from workbench.advisor.text import advice_html
+
+        return advice_html(self)
 
 
 _DOES = {

@@ -118,7 +118,7 @@ class Pricer:
     host_bytes: int
     devices: int
     measured: bool
-    _readings: dict[Any, ReadingPlan] = field(default_factory=dict)
+    _readings: dict[Any, ReadingPlan] = field(default_factory=dict, init=False)
 
     @property
     def device(self) -> str:
