@@ -369,3 +369,14 @@ def test_long_names_keep_their_mark(arxiv: wb.Dataset):
 def test_the_program_uses_the_optimizer(arxiv: wb.Dataset):
     code = advised(arxiv, optimizer="adamw").code(data="data")
     assert "optimizer = torch.optim.AdamW(model.parameters())" in code
+
+
+@pytest.mark.parametrize("share", [1.05, 1.2])
+def test_rows_fill_what_a_step_leaves_of_the_device_and_fit(arxiv: wb.Dataset, share: float):
+    plain = advised(arxiv, machine=GPU).plain
+    memory = round(share * plain.peak_bytes)
+    cached = by_reading(advised(arxiv, machine=GPU, memory=memory), cache="static", labor=False)
+    assert 0 < cached.configuration.cached_rows < len(arxiv.x)
+    assert cached.fits
+    row_bytes = arxiv.x[:1].nbytes + 8
+    assert 0 <= memory - cached.peak_bytes - 0.02 * plain.peak_bytes < row_bytes + 1

@@ -33,10 +33,10 @@ from workbench.cli.options import data_options, model_options
 )
 @click.option("--all", "all_rows", is_flag=True, help="Show all configurations.")
 def advise(code: Path | None, all_rows: bool, **options: Any) -> None:
-    """Say which ideas help a graph, a model and a machine, and why the others do not.
+    """Say which ideas help a graph, a model and a machine.
 
     Samples some batches of DATASET (`workbench data list` names them) and prices every configuration from counts:
-    memory, bytes moved and seconds per epoch, best first. Nothing is trained.
+    memory, bytes moved and seconds per epoch, best first, and why the other ideas do not help. Nothing is trained.
     """
     from workbench.cli.advising import advise_on, check_folder, save_program, table_and_sentences
 
