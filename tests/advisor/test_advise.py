@@ -209,10 +209,10 @@ def test_unpriceable_model_says_why(arxiv: wb.Dataset):
 
 def test_second_call_with_other_budgets_counts_nothing(arxiv: wb.Dataset):
     model, told = model_of(arxiv), []
-    advised(arxiv, model, report=told.append)
+    advised(arxiv, model, seed=7, report=told.append)  # a seed that no other test has counted
     assert "sampling 8 batches: NeighborSampler" in told
     again: list[str] = []
-    advised(arxiv, model, memory="1 GiB", host_memory="3 GiB", report=again.append)
+    advised(arxiv, model, seed=7, memory="1 GiB", host_memory="3 GiB", report=again.append)
     assert again == ["pricing"]
 
 
@@ -351,12 +351,12 @@ def test_other_budgets_out_of_range_are_refused(arxiv: wb.Dataset, change: dict[
 
 
 def test_a_notebook_shows_all_rows_in_full_and_the_sentences(arxiv: wb.Dataset):
-    advice = advised(arxiv, machine=GPU, devices=4)
-    page = advice._repr_html_()
-    assert page.count("<tr") == 1 + len(advice.priced) > 13
-    for one in advice.priced:
-        assert f"<td>{one.configuration}{' *' if one.configuration.changes_samples else ''}</td>" in page
-    assert page.count("<li>") == len(advice.sentences()) - 1
+    for advice in (advised(arxiv, machine=GPU, devices=4), advised(arxiv, host_memory=reduced(arxiv))):
+        page = advice._repr_html_()
+        assert page.count("<tr") == 1 + len(advice.priced)
+        for one in advice.priced:
+            assert f"<td>{one.configuration}{' *' if one.configuration.changes_samples else ''}</td>" in page
+        assert page.count("<li>") == len(advice.sentences()) - 1
     assert "<p>Nothing fits: needs " in advised(arxiv, host_memory=1000)._repr_html_()
 
 

@@ -27,6 +27,11 @@ def on_disk(arxiv: wb.Dataset) -> Any:
     return advised(arxiv, host_memory=reduced(arxiv))
 
 
+def points(figure: Any) -> list[Any]:
+    """The traces of configurations; others are entries of the legend, and the front."""
+    return [trace for trace in figure.data if trace.customdata is not None]
+
+
 def unit_of(axis: Any) -> float:
     return UNITS[axis.title.text.rpartition("(")[2][:-1]]
 
@@ -36,8 +41,7 @@ def markers(figure: Any) -> dict[str, tuple[float, float, float, str]]:
     width, height = unit_of(figure.layout.xaxis), unit_of(figure.layout.yaxis)
     return {
         hover.partition("</b>")[0].removeprefix("<b>"): (x * width, y * height, error * height, symbol)
-        for trace in figure.data
-        if trace.mode == "markers"
+        for trace in points(figure)
         for x, y, error, symbol, hover in zip(
             trace.x, trace.y, trace.error_y.array, trace.marker.symbol, trace.customdata, strict=True
         )
@@ -61,9 +65,11 @@ def test_every_configuration_is_a_marker_at_its_price(request: pytest.FixtureReq
 
 def test_a_family_has_one_colour(advice: Any):
     figure: Any = advice_scatter(advice)
-    traces = [trace for trace in figure.data if trace.mode == "markers"]
+    traces = points(figure)
     assert len({trace.marker.color for trace in traces}) == len(traces)
     assert {trace.name for trace in traces} == {"plain", "cache on the device", "placement", "cooperation"}
+    entries = {trace.name: trace.marker.symbol for trace in figure.data if trace.showlegend and trace.mode == "markers"}
+    assert entries == {trace.name: "circle" for trace in traces} | {"changes the samples": "diamond"}
     assert {family(Configuration(reading="packed", labor=True)), family(Configuration(labor=True))} == {"disk", "plain"}
     assert {family(Configuration(spread="placement")), family(Configuration(cache="lru"))} < set(FAMILIES)
 
@@ -100,7 +106,7 @@ def test_the_title_says_the_finding(arxiv: wb.Dataset, advice: Any, on_disk: Any
 
 def test_hover_texts_tell_memory_of_the_host_and_why_not(on_disk: Any):
     figure: Any = advice_scatter(on_disk)
-    texts = [text for trace in figure.data if trace.mode == "markers" for text in trace.customdata]
+    texts = [text for trace in points(figure) for text in trace.customdata]
     one: Priced = next(one for one in on_disk.priced if not one.fits and one.can_be_priced)
     (text,) = [text for text in texts if text.startswith(f"<b>{one.configuration}</b>")]
     assert f"host: {wb.format_bytes(one.host_bytes)}" in text

@@ -83,21 +83,20 @@ def advise(
         sampler = NeighborSampler([10] * len(getattr(model, "layers", (0, 0))))
     check_sampler(sampler)
     counts = _counts(data, model, sampler, batch_size, optimizer, num_batches, seed, report)
-    report("pricing")
-    return _advice(
-        Pricer(
-            counts=counts,
-            machine=chosen,
-            memory_bytes=_budget("memory", memory, chosen.device_memory_bytes),
-            host_bytes=_budget("host_memory", host_memory, chosen.host_memory_bytes),
-            devices=devices,
-            measured=machine in (None, HERE) or _is_here(chosen),
-        )
+    pricer = Pricer(
+        counts=counts,
+        machine=chosen,
+        memory_bytes=_budget("memory", memory, chosen.device_memory_bytes),
+        host_bytes=_budget("host_memory", host_memory, chosen.host_memory_bytes),
+        devices=devices,
+        measured=machine in (None, HERE) or _is_here(chosen),
     )
+    return _advice(pricer, report)
 
 
-def _advice(pricer: Pricer) -> "Advice":
+def _advice(pricer: Pricer, report: Callable[[str], object] = lambda text: None) -> "Advice":
     _check_parameters(pricer)
+    report("pricing")
     priced = [pricer.price(configuration) for configuration in pricer.candidates()]
     return Advice(pricer, tuple(ranked(priced)))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import plotly.graph_objects as go
 
 from workbench.advisor.advice import Advice
-from workbench.advisor.configuration import Configuration
+from workbench.advisor.configuration import CHANGES, Configuration
 from workbench.advisor.prices import Priced
 from workbench.core.units import format_bytes
 from workbench.plots.axes import bold, log_axis, unit_of, with_unit
@@ -35,8 +35,8 @@ def family(configuration: Configuration) -> str:
 def advice_scatter(advice: Advice) -> go.Figure:
     """Draw each configuration at its peak memory and its seconds per epoch, with their error, and the Pareto front.
 
-    Colours are families of ideas; diamonds change the samples, and hollow markers exceed a budget. Both axes are
-    logarithmic; the dashed line is the budget of a device, unless it is far beyond all peaks.
+    Colours are families of ideas; diamonds change the samples, hollow markers exceed a budget, and hover texts have the
+    bytes by link. Both axes are logarithmic; the dashed line is a device's budget, unless it is far beyond all peaks.
 
     Args:
         advice: result of `workbench.advise`.
@@ -54,7 +54,12 @@ def advice_scatter(advice: Advice) -> go.Figure:
     figure = go.Figure(_front([one for one in shown if one.fits], size, seconds))
     for place, name in enumerate(FAMILIES):
         if members := [one for one in shown if family(one.configuration) == name]:
+            figure.add_trace(_entry(name, PALETTE[place], _SAME))
             figure.add_trace(_markers(members, name, PALETTE[place], size, seconds))
+    if any(one.configuration.changes_samples for one in shown):
+        figure.add_trace(_entry(CHANGES, FAINT, _CHANGES))
+    if not all(one.fits for one in shown):
+        figure.add_trace(_entry("does not fit", FAINT, f"{_SAME}-open"))
     if near:
         figure.add_vline(budget / size, line={"color": INK, "dash": "dash", "width": 1})
     peaks = [one.peak_bytes / size for one in shown] + [budget / size] * near
@@ -82,8 +87,7 @@ def _about(advice: Advice) -> str:
     pricer = advice.pricer
     return (
         f"{pricer.counts.data.name}, {pricer.machine.name or 'machine'} × {pricer.devices}: "
-        f"{format_bytes(pricer.memory_bytes)} per device, {format_bytes(pricer.host_bytes)} of the host. "
-        "Diamonds change the samples; hollow: does not fit"
+        f"{format_bytes(pricer.memory_bytes)} per device, {format_bytes(pricer.host_bytes)} of the host"
     )
 
 
@@ -106,6 +110,12 @@ def _front(fitting: Sequence[Priced], size: float, seconds: float) -> list[go.Sc
     ]
 
 
+def _entry(name: str, color: str, symbol: str) -> go.Scatter:
+    """An entry of the legend; markers of a trace differ, so none of them can stand for it."""
+    marker = {"symbol": symbol, "size": 10, "color": color, "line": {"width": 1.5, "color": color}}
+    return go.Scatter(x=[None], y=[None], name=name, legendgroup=name, mode="markers", marker=marker, showlegend=True)
+
+
 def _markers(members: Sequence[Priced], name: str, color: str, size: float, seconds: float) -> go.Scatter:
     return go.Scatter(
         x=[one.peak_bytes / size for one in members],
@@ -126,7 +136,8 @@ def _markers(members: Sequence[Priced], name: str, color: str, size: float, seco
         },
         customdata=[*map(_hover, members)],
         hovertemplate="%{customdata}<extra></extra>",
-        showlegend=True,
+        legendgroup=name,
+        showlegend=False,
     )
 
 
