@@ -3,9 +3,8 @@
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from torch import nn
 
 from workbench.advisor.configuration import CHANGES, SAME, Configuration
@@ -19,6 +18,9 @@ from workbench.core.units import format_bytes
 from workbench.memory.training_setup import Optimizer
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.sampler import Sampler, check_sampler
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TIE = 0.03
 """Configurations within this share of the fastest are as good; the one with the fewest ideas is advised."""
@@ -189,8 +191,10 @@ class Advice:
         return simple[0] if simple else None
 
     @property
-    def table(self) -> pd.DataFrame:
+    def table(self) -> "pd.DataFrame":
         """One row per configuration, best first; bytes and seconds are per epoch."""
+        import pandas as pd
+
         return pd.DataFrame([_row(one) for one in self.priced])
 
     def code(self, priced: Priced | None = None, *, data: str | None = None, model: str | None = None) -> str:
@@ -248,12 +252,14 @@ class Advice:
             )
         )
 
-    def explain(self, priced: Priced | None = None) -> pd.DataFrame:
+    def explain(self, priced: Priced | None = None) -> "pd.DataFrame":
         """The terms of a price: seconds per epoch by stage, and bytes by link.
 
         Args:
             priced: the configuration; None: the best.
         """
+        import pandas as pd
+
         one = priced or self.best
         seconds = [{"term": stage, "seconds": one.seconds[stage]} for stage in STAGES]
         links = [{"term": f"rows from {link}", "bytes": nbytes} for link, nbytes in one.link_bytes.items()]
