@@ -23,12 +23,13 @@ def call(folder: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     def call(*arguments: Any, machine: str | None = None) -> tuple[int, str, str]:
         chosen = ["--machine", machine or str(folder / "laptop.yaml")]
         status = main(["advise", *map(str, arguments), *chosen])
-        return status, *capsys.readouterr()
+        out, err = capsys.readouterr()
+        return status, out, err
 
     return call
 
 
-def advised(**options: Any) -> wb.advisor.Advice:
+def advised(**options: Any) -> Any:
     """What the command should print."""
     given = {"machine": LAPTOP, "batch_size": 10, "num_batches": 4, "memory": "1MiB", "host_memory": "1GiB"} | options
     model = wb.build_model("sage-mean", in_dim=16, hidden_dim=8, out_dim=4)

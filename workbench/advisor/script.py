@@ -96,7 +96,7 @@ def _sampler(c: Configuration, counts: Counts) -> str:
 
 
 def _optimizer(counts: Counts) -> str:
-    return f"torch.optim.{OPTIMIZERS[counts.optimizer].__name__}(model.parameters())"
+    return f"torch.optim.{OPTIMIZERS[str(counts.optimizer)].__name__}(model.parameters())"
 
 
 def _head(c: Configuration, what: dict[str, str], extra: str = "") -> str:
