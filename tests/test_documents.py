@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OPTIONAL = ["dgl", "torch_geometric"]
-MAX_README_LINES, MAX_CONTRIBUTING_LINES, MAX_PICTURE_BYTES = 140, 105, 150_000
+MAX_README_LINES, MAX_CONTRIBUTING_LINES, MAX_PICTURE_BYTES = 165, 105, 150_000
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 

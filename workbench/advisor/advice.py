@@ -3,9 +3,8 @@
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from torch import nn
 
 from workbench.advisor.configuration import CHANGES, SAME, Configuration
@@ -20,8 +19,14 @@ from workbench.memory.training_setup import Optimizer
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.sampler import Sampler, check_sampler
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _TIE = 0.03
 """Configurations within this share of the fastest are as good; the one with the fewest ideas is advised."""
+
+MOST_DEVICES = 62
+"""Devices that rows can be placed on."""
 
 _KEPT = 4
 _kept: "OrderedDict[Any, Counts]" = OrderedDict()
@@ -74,7 +79,7 @@ def advise(
         ValueError: a data set without features or training nodes, or a number out of range.
         CapacityError: parameters and optimizer state alone exceed `memory`, so no configuration can fit.
     """
-    check_at_least("devices", devices, 1, most=62)
+    check_at_least("devices", devices, 1, most=MOST_DEVICES)
     chosen = resolve_machine(machine)
     if sampler is None:
         sampler = NeighborSampler([10] * len(getattr(model, "layers", (0, 0))))
@@ -88,6 +93,10 @@ def advise(
         devices=devices,
         measured=machine in (None, HERE) or _is_here(chosen),
     )
+    return _advice(pricer, report)
+
+
+def _advice(pricer: Pricer, report: Callable[[str], object] = lambda text: None) -> "Advice":
     _check_parameters(pricer)
     report("pricing")
     priced = [pricer.price(configuration) for configuration in pricer.candidates()]
@@ -182,8 +191,10 @@ class Advice:
         return simple[0] if simple else None
 
     @property
-    def table(self) -> pd.DataFrame:
+    def table(self) -> "pd.DataFrame":
         """One row per configuration, best first; bytes and seconds are per epoch."""
+        import pandas as pd
+
         return pd.DataFrame([_row(one) for one in self.priced])
 
     def code(self, priced: Priced | None = None, *, data: str | None = None, model: str | None = None) -> str:
@@ -202,12 +213,53 @@ class Advice:
         options = {"device": self.pricer.device, "data": data, "model": model}
         return training_script(configuration, self.pricer.counts, **options)
 
-    def explain(self, priced: Priced | None = None) -> pd.DataFrame:
+    def with_budgets(
+        self,
+        *,
+        memory: int | str | None = None,
+        host_memory: int | str | None = None,
+        devices: int | None = None,
+        machine: Machine | str | None = None,
+    ) -> "Advice":
+        """Price the same counts for other budgets.
+
+        Args:
+            memory: memory of a device, in bytes or as text; None: as before.
+            host_memory: the host's memory for graph and rows; None: as before.
+            devices: number of devices; None: as before.
+            machine: another machine, as `advise` takes it; None: the same. Budgets do not change with it.
+
+        Returns:
+            Advice as `advise` would give it.
+
+        Raises:
+            TypeError: an argument of another type.
+            ValueError: a number out of range, or an unknown machine.
+            CapacityError: parameters and gradients alone exceed `memory`.
+        """
+        before = self.pricer
+        asked = before.devices if devices is None else devices
+        check_at_least("devices", asked, 1, most=MOST_DEVICES)
+        chosen = before.machine if machine is None else resolve_machine(machine)
+        return _advice(
+            replace(
+                before,
+                machine=chosen,
+                memory_bytes=_budget("memory", memory, before.memory_bytes),
+                host_bytes=_budget("host_memory", host_memory, before.host_bytes),
+                devices=asked,
+                measured=before.measured if machine is None else _is_here(chosen),
+            )
+        )
+
+    def explain(self, priced: Priced | None = None) -> "pd.DataFrame":
         """The terms of a price: seconds per epoch by stage, and bytes by link.
 
         Args:
             priced: the configuration; None: the best.
         """
+        import pandas as pd
+
         one = priced or self.best
         seconds = [{"term": stage, "seconds": one.seconds[stage]} for stage in STAGES]
         links = [{"term": f"rows from {link}", "bytes": nbytes} for link, nbytes in one.link_bytes.items()]
@@ -290,6 +342,11 @@ class Advice:
         return advice_text(self)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from workbench.advisor.text import advice_html
+
+        return advice_html(self)
 
 
 _DOES = {

@@ -260,7 +260,7 @@ class Counts:
             raise ValueError(f"{data.name} has no training nodes, so there is no batch; pass a data set with a split")
         self.data, self.model, self.sampler, self.seed = data, model, sampler, seed
         self.batch_size = min(batch_size, len(data.train_idx))
-        self._num_batches, self._optimizer, self._report = num_batches, optimizer, report
+        self._num_batches, self.optimizer, self._report = num_batches, optimizer, report
         self._sampled: dict[tuple[bool, int], Sampled] = {}
         self._estimated: dict[tuple[bool, str], Estimated] = {}
         self._times: dict[str, StepTime] = {}
@@ -328,7 +328,7 @@ class Counts:
             setup = TrainingSetup(
                 self.model,
                 default_loss(self.data),
-                self._optimizer,
+                self.optimizer,
                 backend=device,
                 in_dim=self.data.num_features,
             )

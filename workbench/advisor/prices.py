@@ -127,7 +127,7 @@ class Pricer:
     host_bytes: int
     devices: int
     measured: bool
-    _readings: dict[Any, ReadingPlan] = field(default_factory=dict)
+    _readings: dict[Any, ReadingPlan] = field(default_factory=dict, init=False)
 
     @property
     def device(self) -> str:
@@ -174,7 +174,7 @@ class Pricer:
     def _in_memory(self, plain: Configuration, parts: Parts) -> Iterator[Configuration]:
         yield plain
         if not self.machine.is_cpu:
-            room = self.memory_bytes - round(parts.peak_bytes * (1 + MARGIN))
+            room = self.memory_bytes - with_margin(self.counts.estimated(self.device, labor=plain.labor), parts)
             rows = min(room // (self.counts.row_bytes + _INDEX_BYTES), len(self.counts.data.x))
             if rows > 0:
                 yield from (replace(plain, cache=policy, cached_rows=rows) for policy in CACHE_POLICIES)
@@ -267,7 +267,7 @@ class Pricer:
         peak_bytes = parts.peak_bytes + rows.device_bytes
         host_bytes = rows.host_bytes
         seconds = self._seconds(c, sampled, parts, rows)
-        why = self._why_not(c, estimated, peak_bytes, host_bytes)
+        why = self._why_not(estimated, with_margin(estimated, parts) + rows.device_bytes, host_bytes)
         inputs, items = sampled.inputs.error, sampled.work.error
         fit = self.counts.step_time(self.device).residual if self.measured else 0.25
         return Priced(
@@ -282,10 +282,10 @@ class Pricer:
             why=why,
         )
 
-    def _why_not(self, c: Configuration, estimated: Estimated, peak_bytes: int, host_bytes: int) -> str:
-        if peak_bytes * (1 + max(MARGIN, estimated.error)) > self.memory_bytes:
+    def _why_not(self, estimated: Estimated, needed_bytes: int, host_bytes: int) -> str:
+        if needed_bytes > self.memory_bytes:
             needed = "even one seed at a time needs" if estimated.fewest(self.memory_bytes) is None else "needs"
-            return f"{needed} {format_bytes(peak_bytes)} of {format_bytes(self.memory_bytes)} of device memory"
+            return f"{needed} {format_bytes(needed_bytes)} of {format_bytes(self.memory_bytes)} of device memory"
         if host_bytes > self.host_bytes:
             return f"needs {format_bytes(host_bytes)} of {format_bytes(self.host_bytes)} of host memory"
         return ""
@@ -345,6 +345,11 @@ class Pricer:
         if not step.widths:
             raise ValueError("the model's layers read no blocks, so what they exchange is unknown")
         return (*reversed(step.widths[1:]),)
+
+
+def with_margin(estimated: Estimated, parts: Parts) -> int:
+    """Bytes that a step may need, if its peak is estimated too low by as much as the estimator states."""
+    return ceil(parts.peak_bytes * (1 + max(MARGIN, estimated.error)))
 
 
 class _Rows:

@@ -7,6 +7,7 @@ from torch import nn
 
 from workbench.advisor.configuration import Configuration
 from workbench.advisor.counts import Counts, default_loss
+from workbench.memory.training_setup import OPTIMIZERS
 from workbench.nn.dropout import HashDropout
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
@@ -94,6 +95,10 @@ def _sampler(c: Configuration, counts: Counts) -> str:
     return f"wb.{type(sampler).__name__}({', '.join([repr(fanouts), *written])})"
 
 
+def _optimizer(counts: Counts) -> str:
+    return f"torch.optim.{OPTIMIZERS[str(counts.optimizer)].__name__}(model.parameters())"
+
+
 def _head(c: Configuration, what: dict[str, str], extra: str = "") -> str:
     uses = f": {c}" if c.ideas else ""
     return dedent(f'''\
@@ -113,7 +118,7 @@ def _in_one_process(c: Configuration, counts: Counts, device: str, epochs: int, 
         _head(c, what, "from pathlib import Path\nfrom tempfile import mkdtemp\n\n" if on_disk else ""),
         f"data = {what['data']}",
         f"model = {what['model']}{moved}",
-        "optimizer = torch.optim.Adam(model.parameters())",
+        f"optimizer = {_optimizer(counts)}",
         f"sampler = {_sampler(c, counts)}",
     ]
     step = _step(c)
@@ -244,7 +249,7 @@ def _on_ranks(c: Configuration, counts: Counts, device: str, epochs: int, what: 
         "    rank, world = wb.distributed.get_rank(), wb.distributed.get_world_size()",
         f"    data = {what['data']}",
         f"    model = {what['model']}" + ('.to(f"cuda:{rank}")' if cuda else ""),
-        "    optimizer = torch.optim.Adam(model.parameters())",
+        f"    optimizer = {_optimizer(counts)}",
         f"    sampler = {_sampler(c, counts)}",
     ]
     if cooperating:

@@ -5,6 +5,7 @@ Commands are thin: they parse options, call the library and print; mistyped name
 
 from collections.abc import Sequence
 
+from workbench.cli.advise_command import advise
 from workbench.cli.command_group import CommandGroup, escape_unencodable_output
 from workbench.cli.data_command import data
 from workbench.cli.experiment_commands import list_figures, reproduce, run
@@ -20,7 +21,20 @@ fish_source for fish):
 
     eval "$(_WORKBENCH_COMPLETE=bash_source workbench)"
 """
-_COMMANDS = [list_figures, run, reproduce, compare, report, export_figure, import_runs, data, plan, buffer, machine]
+_COMMANDS = [
+    list_figures,
+    run,
+    reproduce,
+    compare,
+    report,
+    export_figure,
+    import_runs,
+    data,
+    advise,
+    plan,
+    buffer,
+    machine,
+]
 
 command = CommandGroup(
     commands={str(each.name): each for each in _COMMANDS},

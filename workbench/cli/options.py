@@ -124,6 +124,22 @@ data_folder_option = click.option(
     "--root", metavar="FOLDER", show_default="WORKBENCH_DATA, else ~/.local/share/workbench", help="Data folder."
 )
 
+_DATA_OPTIONS = [
+    data_folder_option,
+    click.option("--scale", type=float, show_default="the set's own", help="Size of a synthetic-* set, in (0, 1]."),
+    click.option("--undirected", is_flag=True, help="Add reverse edges."),
+    click.option("--features", default="given", help="given, degree or random:WIDTH."),
+]
+_MODEL_OPTIONS = [
+    click.option("--model", default="sage-mean", type=NameChoice(MODELS), help="Layer type."),
+    click.option("--hidden", default=256, help="Hidden channels."),
+    click.option("--heads", default=1, help="Attention heads of gat."),
+    click.option("--bases", type=int, show_default="one per relation", help="Bases of rgcn."),
+    click.option("--dropout", default=0.0, help="Dropout probability."),
+    click.option("--norm", type=NameChoice(("batch", "layer")), show_default="none", help="Normalization."),
+    click.option("--optimizer", default="adam", type=NameChoice(OPTIMIZERS), help="Optimizer, for its state."),
+]
+
 store_option = click.option(
     "--store",
     metavar="URI",
@@ -173,6 +189,20 @@ _SWEEP_OPTIONS = [
 
 def sweep_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options of a command that runs sweeps: the keywords of `Experiment.runs`, and `record`."""
-    for option in reversed(_SWEEP_OPTIONS):
+    return _with(command, _SWEEP_OPTIONS)
+
+
+def data_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of how a data set is loaded."""
+    return _with(command, _DATA_OPTIONS)
+
+
+def model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of a model of `build_model`, and its optimizer."""
+    return _with(command, _MODEL_OPTIONS)
+
+
+def _with(command: Callable[..., None], options: Sequence[Callable[..., Any]]) -> Callable[..., None]:
+    for option in reversed(options):
         command = option(command)
     return command

@@ -6,29 +6,20 @@ from typing import Any
 import click
 
 from workbench.cli.command_group import write_lines
-from workbench.cli.options import LSTMS, MODELS, OPTIMIZERS, PARTITIONERS, STRATEGIES, NameChoice, data_folder_option
+from workbench.cli.options import LSTMS, PARTITIONERS, STRATEGIES, NameChoice, data_options, model_options
 
 
 @click.command()
 @click.option("--dataset", required=True, metavar="NAME", help="Data set; `workbench data list` names them.")
-@data_folder_option
-@click.option("--scale", type=float, show_default="the set's own", help="Size of a synthetic-* set, in (0, 1].")
-@click.option("--undirected", is_flag=True, help="Add reverse edges.")
-@click.option("--features", default="given", help="given, degree or random:WIDTH.")
-@click.option("--model", default="sage-mean", type=NameChoice(MODELS), help="Layer type.")
+@data_options
+@model_options
 @click.option("--layers", type=int, show_default="one per fanout", help="Number of layers.")
-@click.option("--hidden", default=256, help="Hidden channels.")
 @click.option(
     "--classes",
     type=int,
     show_default="the set's classes",
     help="Output channels; of a knowledge graph by default the hidden ones.",
 )
-@click.option("--heads", default=1, help="Attention heads of gat.")
-@click.option("--bases", type=int, show_default="one per relation", help="Bases of rgcn.")
-@click.option("--dropout", default=0.0, help="Dropout probability.")
-@click.option("--norm", type=NameChoice(("batch", "layer")), show_default="none", help="Normalization.")
-@click.option("--optimizer", default="adam", type=NameChoice(OPTIMIZERS), help="Optimizer, for its state.")
 @click.option("--fanouts", required=True, metavar="A,B,...", help="Fanouts, input layer first; -1: all neighbours.")
 @click.option("--batch-size", type=int, show_default="all", help="Number of training nodes, drawn at random.")
 @click.option("--capacity", required=True, help="Memory of the device, such as 8GiB or 500MB.")

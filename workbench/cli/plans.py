@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from workbench.cli.keywords import check_features, data_keywords, fanouts_of, model_keywords
 from workbench.cli.options import FAST_PARTITIONERS
 from workbench.core.dataset import Dataset
 from workbench.core.errors import CapacityError, PartitionError, check_at_least, check_bytes
@@ -20,7 +21,7 @@ from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.memory.plan import Plan, check_options, plan_micro_batches
 from workbench.memory.training_setup import Backend
 from workbench.meter.stopwatch import Stopwatch
-from workbench.nn.model import build_model, relation_options
+from workbench.nn.model import build_model
 from workbench.outofcore.bucket_order import partition_bias
 from workbench.outofcore.tuning import BufferPlan, DiskModel, plan_buffer
 from workbench.report.terminal import terminal_width, text_table
@@ -59,10 +60,7 @@ def plan_batch(asked: SimpleNamespace) -> list[str]:
 
 
 def _fanouts(asked: SimpleNamespace) -> list[int]:
-    try:
-        fanouts = [int(fanout) for fanout in asked.fanouts.split(",")]
-    except ValueError:
-        raise ValueError(f"fanouts are {asked.fanouts!r}; write integers with commas, such as 10,25") from None
+    fanouts = fanouts_of(asked.fanouts)
     if asked.layers not in (None, len(fanouts)):
         raise ValueError(f"layers is {asked.layers}, but {len(fanouts)} fanouts are given; give one per layer")
     return fanouts
@@ -97,14 +95,7 @@ class _Task:
 
 
 def _load(asked: SimpleNamespace) -> _Task:
-    data = load_dataset(
-        asked.dataset,
-        root=asked.root,
-        scale=asked.scale,
-        undirected=asked.undirected or None,
-        features=asked.features,
-        seed=asked.seed,
-    )
+    data = load_dataset(asked.dataset, **data_keywords(asked))
     return _entities(asked, data) if isinstance(data, KnowledgeGraph) else _nodes(asked, data)
 
 
@@ -118,28 +109,15 @@ def _entities(asked: SimpleNamespace, data: KnowledgeGraph) -> _Task:
 
 def _nodes(asked: SimpleNamespace, data: Dataset) -> _Task:
     num_classes = data.num_classes if asked.classes is None else asked.classes
-    if not data.num_features:
-        raise ValueError(f"{data.name} has no features; pass --features degree, or random:WIDTH such as random:128")
+    check_features(data)
     if not num_classes:
         raise ValueError(f"{data.name} has no classes; pass --classes, the number of output channels")
     return _Task(data.name, data.graph, data.train_idx, "training nodes", data.num_features, num_classes)
 
 
 def _model(asked: SimpleNamespace, task: _Task, num_layers: int) -> torch.nn.Module:
-    if asked.bases is not None and asked.model != "rgcn":
-        raise ValueError(f"bases is {asked.bases}, but {asked.model} has no bases; omit it or pass --model rgcn")
-    relations: dict[str, Any] = relation_options(asked.model, task.graph, num_bases=asked.bases)
-    return build_model(
-        asked.model,
-        in_dim=task.in_dim,
-        hidden_dim=asked.hidden,
-        out_dim=task.out_dim,
-        num_layers=num_layers,
-        dropout=asked.dropout,
-        norm=asked.norm,
-        heads=asked.heads,
-        **relations,
-    )
+    widths = {"in_dim": task.in_dim, "out_dim": task.out_dim, "num_layers": num_layers}
+    return build_model(asked.model, **widths, **model_keywords(asked, task.graph))
 
 
 def _seeds(asked: SimpleNamespace, task: _Task) -> torch.Tensor:

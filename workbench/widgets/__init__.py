@@ -6,6 +6,7 @@ other controls or choices, call `explore(partial(view, data), argument=choices)`
 Untrusted notebooks and git hosts show no widgets: put a plain figure beside each.
 """
 
+from workbench.widgets.advice_explorer import advice_explorer, advice_view
 from workbench.widgets.cooperation_explorers import (
     CACHE_SHARES,
     RANK_SAMPLERS,
@@ -48,6 +49,8 @@ __all__ = [
     "RANK_SAMPLERS",
     "WORK_SAMPLERS",
     "Workload",
+    "advice_explorer",
+    "advice_view",
     "cache_explorer",
     "cache_view",
     "cooperation_explorer",
