@@ -14,7 +14,7 @@ from workbench.core.errors import check_choice
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import expected_within, mean_intervals
+from workbench.experiment.interval import decided_within, mean_intervals
 from workbench.experiment.title import Title
 
 CASE = ["dataset", "sampler", "batch_size"]
@@ -115,13 +115,13 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     lru: Any = table.query("policy == 'lru'")
     falls: dict[str, Any] = {"value": "change", "by": [*CASE, "kappas"], "most": 0.0}
     found = [
-        expected_within(
+        decided_within(
             "misses-fall", "the miss rate of LRU falls with κ, from each to the next", _changes(lru), **falls
         )
     ]
     if len(fits := lru[lru.groupby(CASE).num_inputs.transform("mean") <= lru.capacity_rows]):
         statement = "it falls where a batch fits into the cache, as on reddit, whose cache has the rows of two batches"
-        found.append(expected_within("misses-fall-where-a-batch-fits", statement, _changes(fits), **falls))
+        found.append(decided_within("misses-fall-where-a-batch-fits", statement, _changes(fits), **falls))
     optimal = claims.least(
         "belady-least",
         "Belady's policy with bypass, which knows the future, misses less than those that do not",
