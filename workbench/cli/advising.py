@@ -55,8 +55,8 @@ def advise_on(asked: SimpleNamespace, report: Callable[[str], object]) -> Advise
     keywords = data_keywords(asked)
     data = wb.load_dataset(asked.dataset, **keywords)
     _check(data, asked.dataset)
-    widths = {"in_dim": data.num_features, "out_dim": data.num_classes, "num_layers": len(sampler.fanouts)}
-    options = widths | model_keywords(asked, data.graph)
+    widths = {"in_dim": data.num_features, "hidden_dim": asked.hidden, "out_dim": data.num_classes}
+    options = {**widths, "num_layers": len(sampler.fanouts), **model_keywords(asked, data.graph)}
     advice = wb.advise(
         data,
         wb.build_model(asked.model, **options),
