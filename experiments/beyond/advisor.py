@@ -168,10 +168,11 @@ def of_cases(table: Any) -> Any:
 
     found = []
     for case, rows in table[table.fits == 1].groupby(CASE, sort=False):
-        advised = rows.sort_values("place").iloc[0]
+        whole = rows[~rows.configuration.str.contains("buffer")]  # it leaves neighbours out, and is advised last
+        advised, fastest = rows.sort_values("place").iloc[0], (whole if len(whole) else rows).seconds.min()
         order: Any = kendalltau(rows.predicted_seconds, rows.seconds)
         tau = order.statistic if len(rows) > 1 else 1.0
-        found.append({**dict(zip(CASE, case, strict=True)), "tau": tau, "loss": advised.seconds / rows.seconds.min()})
+        found.append({**dict(zip(CASE, case, strict=True)), "tau": tau, "loss": advised.seconds / fastest})
     return pd.DataFrame(found)
 
 

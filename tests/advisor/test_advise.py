@@ -332,6 +332,9 @@ def test_of_configurations_that_are_as_fast_the_plainest_is_advised():
 
     plain, labor, static = priced(1.02), priced(1.0, labor=True), priced(1.01, reading="static")
     assert ranked([labor, static, plain]) == [plain, labor, static]
+    buffer = priced(0.5, reading="buffer")
+    assert ranked([buffer, labor, plain]) == [plain, labor, buffer], "it leaves neighbours out"
+    assert ranked([buffer, priced(0.1, fits=False)])[0] is buffer
     slower = priced(1.2)
     assert ranked([slower, labor, priced(0.1, fits=False)])[0] is labor
 

@@ -149,15 +149,24 @@ def _check_parameters(pricer: Pricer) -> None:
 
 
 def ranked(priced: Sequence[Priced]) -> list[Priced]:
-    """Configurations that fit, fastest first (of those as fast, the one with the fewest ideas), then all others."""
-    fitting = sorted((one for one in priced if one.fits), key=lambda one: one.epoch_seconds)
+    """Configurations that fit, best first, then all others.
+
+    Those that leave neighbours out come after the others that fit, as no count tells what accuracy they cost. The
+    fastest is the best, or of those as fast the one that keeps the samples and has the fewest ideas.
+    """
+    fitting = sorted((one for one in priced if one.fits), key=_rank)
     rest = sorted((one for one in priced if not one.fits), key=lambda one: (not one.can_be_priced, one.epoch_seconds))
     if fitting:
-        as_fast = [one for one in fitting if one.epoch_seconds <= (1 + _TIE) * fitting[0].epoch_seconds]
+        alike = [one for one in fitting if _rank(one)[0] == _rank(fitting[0])[0]]
+        as_fast = [one for one in alike if one.epoch_seconds <= (1 + _TIE) * fitting[0].epoch_seconds]
         best = min(as_fast, key=lambda one: (one.configuration.changes_samples, len(one.configuration.ideas)))
         fitting.remove(best)
         fitting.insert(0, best)
     return [*fitting, *rest]
+
+
+def _rank(one: Priced) -> tuple[bool, float]:
+    return one.configuration.leaves_neighbours_out, one.epoch_seconds
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -333,7 +342,9 @@ class Advice:
             return "not needed: the features fit into the host's memory"
         if idea == "a cache on the device":
             on_host = "the device is the CPU, which reads the host's memory"
-            return on_host if pricer.machine.is_cpu else "no memory of the device is left for rows"
+            too_large = "the features that it would read do not fit into the host's memory"
+            full = "no memory of the device is left for rows"
+            return on_host if pricer.machine.is_cpu else full if pricer.features_fit else too_large
         return "needs several devices" if pricer.devices == 1 else "needs devices with memory of their own"
 
     def __str__(self) -> str:

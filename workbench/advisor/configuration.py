@@ -80,7 +80,12 @@ class Configuration:
     @property
     def changes_samples(self) -> bool:
         """Whether a step's gradient is another random estimate than without the ideas."""
-        return self.labor or self.kappa > 1 or self.reading == "buffer"
+        return self.labor or self.kappa > 1 or self.leaves_neighbours_out
+
+    @property
+    def leaves_neighbours_out(self) -> bool:
+        """Whether batches are sampled from a part of the graph, which costs accuracy."""
+        return self.reading == "buffer"
 
     def __str__(self) -> str:
         return ", ".join(self.ideas) or "plain"
