@@ -1,5 +1,6 @@
 """`workbench advise` on an archive of the test's own: what it prints, the program that it writes, and bad options."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,15 @@ def test_data_that_has_no_features_is_refused(call: Any):
     status, _, err = call("bare", *SMALL[1:], "--features", "degree")
     assert status == 1
     assert "bare has no classes to train on; choose a set with labels" in err
+
+
+def test_features_of_another_type_than_the_model_are_refused(call: Any, monkeypatch: pytest.MonkeyPatch):
+    data = wb.load_dataset("tiny")
+    monkeypatch.setattr(wb, "load_dataset", lambda *_, **__: dataclasses.replace(data, x=data.x.half()))
+    status, out, err = call(*SMALL)
+    assert (status, out) == (1, "")
+    assert "tiny has features of torch.float16, but the model's parameters are torch.float32; pass --features" in err
+    assert "sampling" not in err
 
 
 def test_nothing_that_fits_is_an_error_after_the_table(call: Any, tmp_path: Path):

@@ -5,6 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import torch
+
 import workbench as wb
 from workbench.advisor.machine import HERE, resolve_machine
 from workbench.advisor.text import advice_text
@@ -83,6 +85,11 @@ def _check(data: wb.Dataset | KnowledgeGraph, name: str) -> None:
             f"{name} is a knowledge graph, which has no labels of nodes; `workbench plan` plans its batches"
         )
     check_features(data)
+    if data.x.dtype != torch.float32:
+        raise ValueError(
+            f"{name} has features of {data.x.dtype}, but the model's parameters are torch.float32; pass --features "
+            "degree, or random:WIDTH such as random:128, or call wb.advise with a model of that type"
+        )
     if not data.num_classes:
         raise ValueError(f"{name} has no classes to train on; choose a set with labels from `workbench data list`")
 
