@@ -136,7 +136,8 @@ def test_programs_run_and_those_with_the_same_samples_have_the_same_losses(data:
             assert torch.equal(losses, expected)
         elif one.configuration.reading != "buffer":
             assert not torch.equal(losses, expected)
-    assert {"static", "belady", "packed", "buffer"} <= readings
+    assert {"static", "belady", "packed"} <= readings
+    assert "buffer" in readings or data.name == "synthetic-products", "two of its partitions are too large"
 
 
 def test_program_of_micro_batches_has_the_losses_of_the_whole_batch(arxiv: wb.Dataset):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean, median, stdev
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +26,7 @@ from workbench.memory.estimator import Estimator, estimator_for
 from workbench.memory.search import Budget, smallest_fitting
 from workbench.memory.traced.dry_run import work
 from workbench.memory.training_setup import Optimizer, TrainingSetup
-from workbench.partition.batch.partitioner import Partitioner, PreparedPartition
+from workbench.partition.batch.partitioner import Partitioner
 from workbench.placement.access_probability import inclusion_probability
 from workbench.sampling.labor import LaborSampler
 from workbench.sampling.loader import batches
@@ -179,12 +179,9 @@ class Estimated:
         return max(*peaks, round(fmean(peaks) + beyond))
 
     @cached_property
-    def _largest(self) -> list[tuple[int, MiniBatch, PreparedPartition]]:
+    def _largest(self) -> list[tuple[int, MiniBatch]]:
         chosen = sorted(range(len(self._peaks)), key=lambda place: -self._peaks[place])[:SPLIT_BATCHES]
-        wholes = [self.sampled.batches[place] for place in chosen]
-        return [
-            (self._peaks[place], mb, self.partitioner.prepare(mb)) for place, mb in zip(chosen, wholes, strict=True)
-        ]
+        return [(self._peaks[place], self.sampled.batches[place]) for place in chosen]
 
     def parts(self, num_parts: int) -> Parts:
         """Divide the largest batches, or look up what is known."""
@@ -195,16 +192,18 @@ class Estimated:
     def _counted(self, num_parts: int) -> Parts:
         if num_parts == 1:
             return Parts(1, self.peak_bytes)
-        peaks, inputs, items, start = [], [], [], time.perf_counter()
-        divided = [mb.split(prepared.cut(min(num_parts, mb.num_seeds)).assignment) for _, mb, prepared in self._largest]
-        seconds = (time.perf_counter() - start) / len(divided)
-        for (_, whole, _), micro in zip(self._largest, divided, strict=True):
+        peaks, inputs, items, seconds = [], [], [], []
+        for _, whole in self._largest:
+            start = time.perf_counter()
+            micro = whole.split(self.partitioner.prepare(whole).cut(min(num_parts, whole.num_seeds)).assignment)
+            seconds.append(time.perf_counter() - start)
             estimates = [self.estimator(part, accumulating=place > 0) for place, part in enumerate(micro)]
             peaks.append(max(estimate.peak_bytes for estimate in estimates))
             inputs.append(sum(part.num_inputs for part in micro) / whole.num_inputs)
             items.append(sum(map(work, micro)) / work(whole))
-        unseen = self.peak_bytes / max(peak for peak, _, _ in self._largest)
-        return Parts(num_parts, round(max(peaks) * unseen), fmean(inputs), fmean(items), seconds)
+        unseen = self.peak_bytes / max(peak for peak, _ in self._largest)
+        typical = median(seconds)  # the first one may compile
+        return Parts(num_parts, round(max(peaks) * unseen), fmean(inputs), fmean(items), typical)
 
     def fewest(self, capacity_bytes: int) -> Parts | None:
         """The fewest micro-batches that fit, as `plan_micro_batches` searches them; None: no number fits."""
