@@ -25,7 +25,9 @@ NAMES = ("synthetic-products", "synthetic-arxiv", "synthetic-papers100M", "synth
 SCALES = dict(zip(NAMES, (0.001, 0.02, 0.0001, 0.02), strict=True))
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(
+    scope="module", params=[*NAMES[::2], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1::2])]
+)
 def data(request: pytest.FixtureRequest) -> wb.Dataset:
     return wb.load_dataset(request.param, scale=SCALES[request.param], undirected=True)
 
@@ -92,8 +94,7 @@ def test_mean_of_all_batches_has_no_error():
     assert few == pytest.approx(5 * many, rel=0.2)
 
 
-@pytest.mark.parametrize("kind", ["sage-mean", "gcn", "gat"])
-@pytest.mark.parametrize("budget", [1.0, 0.6])
+@pytest.mark.parametrize(("kind", "budget"), [("sage-mean", 1.0), ("gcn", 0.6), ("gat", 1.0)])
 def test_peak_is_what_the_meter_counts(arxiv: wb.Dataset, kind: str, budget: float):
     model = model_of(arxiv, kind)
     whole = advised(arxiv, model, batch_size=512).plain.peak_bytes
@@ -236,7 +237,7 @@ def test_faster_disk_makes_reading_faster_and_nothing_else(arxiv: wb.Dataset):
 
 
 def test_more_memory_never_makes_less_fit(arxiv: wb.Dataset):
-    sizes = [round(share * 1e6) for share in (0.05, 0.1, 0.3, 0.6, 2, 8)]
+    sizes = [round(share * 1e6) for share in (0.05, 0.3, 0.6, 2)]
     found = [advised(arxiv, memory=size, batch_size=512).priced[0] for size in sizes]
     assert [one.fits for one in found] == sorted(one.fits for one in found)
     assert {True, False} == {one.fits for one in found}

@@ -78,6 +78,7 @@ def test_the_figure_and_the_comparison():
     assert compared.tau.tolist() == pytest.approx([1.0] * 4)
 
 
+@pytest.mark.slow
 def test_a_small_run_measures_what_was_predicted():
     values: dict[str, Any] = {
         "dataset": {"name": "synthetic-arxiv", "scale": 0.01, "undirected": True},
