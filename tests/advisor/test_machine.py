@@ -72,7 +72,8 @@ def test_published_machines_have_the_speeds_of_the_paper():
         assert (machine.gamma, machine.alpha, machine.beta) == (published.gamma, published.alpha, one_way)
         assert all("Table 4" in machine.sources[each] for each in PE)
         modelled = [
-            step_seconds(counts, each, row_bytes=8, hidden_bytes=4, work_bytes=6) for each in (machine, published)
+            step_seconds(counts, each, row_bytes=8, hidden_bytes=4, work_bytes=6)
+            for each in (machine, replace(published, beta=one_way))
         ]
         assert modelled[0] == modelled[1]
 

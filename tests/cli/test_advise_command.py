@@ -57,7 +57,7 @@ def test_the_table_and_the_sentences_are_those_of_the_library(call: Any):
 
 
 def test_options_are_those_of_the_call(call: Any):
-    _, out, err = call(*SMALL, "--gpus", "2", "--host-memory", "2GiB", machine="a100")
+    _, out, err = call(*SMALL, "--gpus", "2", "--host-memory", "2GiB", "--all", machine="a100")
     assert "A100: 1.00 MiB of device memory, 2.00 GiB of host memory" in out
     assert {"placement", "cooperation"} <= rows_of(out).keys()
     assert "measuring" not in err

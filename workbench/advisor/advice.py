@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from workbench.advisor.configuration import CHANGES, SAME, Configuration
-from workbench.advisor.counts import Counts
+from workbench.advisor.counts import Counts, silent
 from workbench.advisor.machine import HERE, Machine, resolve_machine
 from workbench.advisor.prices import KAPPA, STAGES, Priced, Pricer
 from workbench.advisor.script import training_script
@@ -45,7 +45,7 @@ def advise(
     optimizer: Optimizer = "adam",
     num_batches: int = 24,
     seed: int = 0,
-    report: Callable[[str], object] = lambda text: None,
+    report: Callable[[str], object] = silent,
 ) -> "Advice":
     """Price every idea of the workbench, and the pairs that combine, for one's own data, model and machine.
 
@@ -96,7 +96,7 @@ def advise(
     return _advice(pricer, report)
 
 
-def _advice(pricer: Pricer, report: Callable[[str], object] = lambda text: None) -> "Advice":
+def _advice(pricer: Pricer, report: Callable[[str], object] = silent) -> "Advice":
     _check_parameters(pricer)
     report("pricing")
     priced = [pricer.price(configuration) for configuration in pricer.candidates()]

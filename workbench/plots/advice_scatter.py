@@ -12,7 +12,7 @@ from workbench.plots.axes import bold, log_axis, unit_of, with_unit
 from workbench.plots.scatter import pareto_front
 from workbench.plots.style import FAINT, INK, PALETTE, titled
 
-FAMILIES = ("plain", "cache on the device", "disk", "placement", "cooperation")
+FAMILIES = ("plain", "cache on the device", "disk", "placement", "cooperation", "rows of owners")
 """Families of ideas, by where rows come from; each has a colour."""
 
 _SAME, _CHANGES = "circle", "diamond"
@@ -26,7 +26,7 @@ def family(configuration: Configuration) -> str:
         configuration: any.
     """
     if configuration.spread != "alone":
-        return configuration.spread
+        return "rows of owners" if configuration.spread == "owned" else configuration.spread
     if configuration.cache:
         return "cache on the device"
     return "plain" if configuration.reading == "memory" else "disk"
