@@ -67,7 +67,7 @@ def test_a_family_has_one_colour(advice: Any):
     figure: Any = advice_scatter(advice)
     traces = points(figure)
     assert len({trace.marker.color for trace in traces}) == len(traces)
-    assert {trace.name for trace in traces} == {"plain", "cache on the device", "placement", "cooperation"}
+    assert {trace.name for trace in traces} == {*FAMILIES} - {"disk"}
     entries = {trace.name: trace.marker.symbol for trace in figure.data if trace.showlegend and trace.mode == "markers"}
     assert entries == {trace.name: "circle" for trace in traces} | {"changes the samples": "diamond"}
     assert {family(Configuration(reading="packed", labor=True)), family(Configuration(labor=True))} == {"disk", "plain"}
