@@ -317,6 +317,23 @@ def test_bad_options_are_refused_before_anything_is_sampled(arxiv: wb.Dataset, c
     assert told == []
 
 
+def test_a_machine_without_a_disk_prices_no_reading_from_it(arxiv: wb.Dataset):
+    machine = wb.Machine(10e9, 5e9, 5e9, 1e11, name="a cluster's node", is_cpu=True)
+    advice = advised(arxiv, machine=machine, host_memory=reduced(arxiv))
+    one = by_reading(advice, reading="static", labor=False)
+    assert not one.can_be_priced
+    assert "disk is not known, pass disk= and disk_reads=" in one.why
+    with pytest.raises(wb.CapacityError, match=r"disk is not known"):
+        _ = advice.best
+
+
+def test_the_program_places_rows_at_the_cost_that_was_priced(arxiv: wb.Dataset):
+    advice = advised(arxiv, machine=GPU, devices=2)
+    one = by_reading(advice, spread="placement", labor=False)
+    assert one.configuration.peer_cost == GPU.beta / GPU.alpha
+    assert f"peer_cost={GPU.beta / GPU.alpha:.4g}\n" in advice.code(one, data="data")
+
+
 def test_data_without_features_or_training_nodes_is_refused(arxiv: wb.Dataset):
     for change, message in (
         ({"x": arxiv.x[:, :0]}, "has no features to read"),

@@ -40,6 +40,7 @@ class Configuration:
         devices: number of devices.
         spread: a name of `SPREADS`.
         placed_rows: rows placed on each device.
+        peer_cost: cost of a placed row of another device, relative to one of the host.
     """
 
     labor: bool = False
@@ -57,6 +58,7 @@ class Configuration:
     devices: int = 1
     spread: Spread = "alone"
     placed_rows: int = 0
+    peer_cost: float = 1.0
 
     @property
     def ideas(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ the batch before; on a CPU, which does both, they don't. Reads of a disk overlap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import ceil, isqrt
+from math import ceil, isfinite, isqrt
 from statistics import median
 from typing import Any
 
@@ -179,13 +179,17 @@ class Pricer:
             if rows > 0:
                 yield from (replace(plain, cache=policy, cached_rows=rows) for policy in CACHE_POLICIES)
                 if self.devices > 1:
-                    yield replace(plain, spread="placement", placed_rows=rows)
+                    peer_cost = min(1.0, self.machine.beta / self.machine.alpha)
+                    yield replace(plain, spread="placement", placed_rows=rows, peer_cost=peer_cost)
         if self.devices > 1 and self.counts.sampler.rows_are_independent:
             yield replace(plain, spread="cooperation", num_parts=1)
 
     def _from_disk(self, plain: Configuration) -> Iterator[Configuration]:
         rows = self._pool_rows
         if rows < 1:
+            return
+        if not self._knows_disk:
+            yield replace(plain, reading="static", held_rows=rows)  # and the reason why it has no price
             return
         plain = replace(plain, held_rows=rows, gap_bytes=self._gap_bytes)
         yield replace(plain, reading="static")
@@ -214,7 +218,13 @@ class Pricer:
 
     @cached_property
     def disk(self) -> DiskModel:
+        if not self._knows_disk:
+            raise ValueError("the speed of the machine's disk is not known, pass disk= and disk_reads= to wb.Machine")
         return DiskModel(self.machine.disk, self.machine.disk_reads)
+
+    @property
+    def _knows_disk(self) -> bool:
+        return isfinite(self.machine.disk) and isfinite(self.machine.disk_reads)
 
     @property
     def _partitions(self) -> int:
@@ -453,7 +463,7 @@ class _Rows:
             pricer.counts.access_probability(),
             num_devices=c.devices,
             rows_per_device=c.placed_rows,
-            peer_cost=min(1.0, machine.beta / machine.alpha),
+            peer_cost=c.peer_cost,
         )
         ids = self._sampled.trace.ids
         reads = placement.count_reads(0, ids).double() / len(ids) * self._asked

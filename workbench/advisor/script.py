@@ -270,7 +270,7 @@ def _on_ranks(c: Configuration, counts: Counts, device: str, epochs: int, what: 
             f"        data.graph, data.train_idx, fanouts=sampler.fanouts, batch_size={counts.batch_size}",
             "    )",
             "    placement = wb.placement.place_rows(",
-            f"        probability, num_devices=world, rows_per_device={c.placed_rows}, peer_cost=0.3",
+            f"        probability, num_devices=world, rows_per_device={c.placed_rows}, peer_cost={c.peer_cost:.4g}",
             "    )",
             "    x = wb.placement.PlacedRows(placement, rank, host=wb.MemoryRows(data.x))",
         ]
