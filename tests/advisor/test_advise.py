@@ -317,6 +317,30 @@ def test_bad_options_are_refused_before_anything_is_sampled(arxiv: wb.Dataset, c
     assert told == []
 
 
+def test_bytes_read_from_disk_are_those_of_an_epoch(arxiv: wb.Dataset, tmp_path: Path):
+    wb.MappedRows.create(tmp_path / "x", arxiv.x)
+    machine = dataclasses.replace(CPU, disk_block_bytes=wb.DiskRows(tmp_path / "x").block_bytes)
+    options = {"machine": machine, "batch_size": 256, "num_batches": 32}
+    advice = advised(arxiv, host_memory=reduced(arxiv, 0.9), **options)
+    assert advice.pricer.counts.steps_per_epoch == 8, "the batches sampled are four epochs"
+    found = 0
+    for one in advice.priced:
+        c = one.configuration
+        if not one.fits or c.reading not in ("static", "belady"):
+            continue
+        names: dict[str, Any] = {"data": arxiv, "__name__": "program"}
+        code = advice.code(one, data="data").replace("x = wb.DiskRows", "disk = x = wb.DiskRows")
+        exec(compile(code.replace("range(3)", "range(0)"), "program", "exec"), names)
+        before = names["disk"].read_bytes
+        epochs = 4 if c.reading == "static" else 1  # as many as are priced: a plan is made for one
+        for epoch in range(epochs):
+            list(names["epoch"](epoch))
+        read = (names["disk"].read_bytes - before) / epochs
+        assert read == pytest.approx(one.link_bytes["disk"]), str(c)
+        found += 1
+    assert found >= 4
+
+
 def test_a_machine_without_a_disk_prices_no_reading_from_it(arxiv: wb.Dataset):
     machine = wb.Machine(10e9, 5e9, 5e9, 1e11, name="a cluster's node", is_cpu=True)
     advice = advised(arxiv, machine=machine, host_memory=reduced(arxiv))

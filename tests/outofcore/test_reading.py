@@ -1,6 +1,7 @@
 """The choice between ways of reading: its counts are those of the reads, and the least time of the disk wins."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("disk", [FAST, SLOW_TO_FIND], ids=["fast", "slow to find"])
 def test_bytes_and_reads_are_those_of_an_epoch(folder: Path, tmp_path: Path, disk: DiskModel) -> None:
-    blocks = wb.DiskRows(folder).block_bytes
-    plan = planned(disk=disk, block_bytes=blocks, groups=(1, 3))
+    disk = replace(disk, block_bytes=wb.DiskRows(folder).block_bytes)
+    plan = planned(disk=disk, groups=(1, 3))
     found = options_of(plan)
     assert list(found) == sorted(found, key=lambda key: found[key].seconds) and len(found) == 3
     for group in (1, 3):
@@ -51,6 +52,8 @@ def test_bytes_and_reads_are_those_of_an_epoch(folder: Path, tmp_path: Path, dis
         for _ in wb.outofcore.read_ahead(EPOCH, rows, memory_bytes=plan.memory_bytes, group=group):
             pass
         expected = found["belady", group]
+        first = torch.cat([*TRACE][:group]).unique()
+        assert expected.first_seconds == disk.seconds(*rows.cost_of(first)) < expected.seconds
         assert (rows.read_bytes, rows.num_reads) == (expected.read_bytes, expected.num_reads)
         assert expected.seconds == disk.seconds(rows.read_bytes, rows.num_reads) and not expected.written_bytes
     source = wb.DiskRows(folder, gap_bytes=plan.gap_bytes)
@@ -61,6 +64,8 @@ def test_bytes_and_reads_are_those_of_an_epoch(folder: Path, tmp_path: Path, dis
     assert source.read_bytes + packed.read_bytes == expected.read_bytes
     assert source.num_reads + packed.num_reads == expected.num_reads
     assert expected.written_bytes == packed.num_rows * ROW_BYTES
+    before = disk.seconds(source.read_bytes + expected.written_bytes, source.num_reads)
+    assert before < expected.first_seconds < expected.seconds
 
 
 def test_counts_of_the_buffer_are_near_those_of_a_store(tmp_path: Path) -> None:
@@ -74,6 +79,10 @@ def test_counts_of_the_buffer_are_near_those_of_a_store(tmp_path: Path) -> None:
     alone = planned(memory_bytes="200 KiB", groups=(), **{**edges, "num_edges": 0})
     order = wb.outofcore.node_order(8, alone.choice.capacity, 8)
     assert alone.choice.read_bytes == epoch_io(store, order).row_bytes
+    assert 0 < buffer.first_seconds < buffer.seconds
+    states = wb.outofcore.node_order(8, buffer.capacity, 1).states
+    once = planned(memory_bytes="400 KiB", groups=(), **{**edges, "num_train_partitions": 1}).choice
+    assert len(states) == 1 and once.first_seconds == once.seconds, "nothing is left to overlap"
     twice = planned(memory_bytes="400 KiB", groups=(), num_epochs=2, **edges).choice
     assert twice.read_bytes == 2 * buffer.read_bytes and twice.num_reads == 2 * buffer.num_reads
     assert not planned(num_edges=10**9).choice.num_partitions, "its edges do not fit"

@@ -125,6 +125,11 @@ class Sampled:
         """Rows that each batch reads."""
         return AccessTrace.of(mb.node_ids for mb in self.batches)
 
+    @cached_property
+    def one_epoch(self) -> AccessTrace:
+        """Rows that each batch of the first epoch reads, or of its beginning."""
+        return AccessTrace.of(mb.node_ids for mb in self.batches[: ceil(self.batches_per_epoch)])
+
 
 @dataclass(frozen=True, eq=False)
 class Parts:

@@ -33,6 +33,7 @@ class Machine(PeSpeeds):
         disk: bytes per second of long reads from disk.
         disk_reads: small random reads of the disk per second.
         network: bytes per second that a rank receives from the others.
+        disk_block_bytes: reads of the disk begin and end at multiples of it; None: not known.
         device_memory_bytes: memory of the PE; None: not known.
         host_memory_bytes: memory of the host; None: not known.
         cores: CPU cores that a process may use; None: not known.
@@ -56,6 +57,7 @@ class Machine(PeSpeeds):
     disk: float = float("inf")
     disk_reads: float = float("inf")
     network: float = float("inf")
+    disk_block_bytes: int | None = None
     device_memory_bytes: int | None = None
     host_memory_bytes: int | None = None
     cores: int | None = None

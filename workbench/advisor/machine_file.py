@@ -34,6 +34,7 @@ class MachineFile(BaseModel):
     disk: float = 0
     disk_reads: float = 0
     network: float = 0
+    disk_block_bytes: int | None = None
     device_memory_bytes: int | None = None
     host_memory_bytes: int | None = None
     cores: int | None = None

@@ -46,6 +46,8 @@ WINDOWS = (1, 8)
 CACHE_POLICIES = ("static", "lru")
 
 BLOCK_BYTES = 4096
+"""Of a disk whose block is not known."""
+
 EDGE_BYTES = 16
 MOST_PARTITIONS = 64
 """Of MariusGNN's buffer, on disk; fewer where partitions or buckets of edges were smaller than one disk read."""
@@ -209,7 +211,7 @@ class Pricer:
         if reading.method == "buffer":
             sizes = {"partitions": reading.num_partitions, "capacity": reading.capacity}
             return replace(plain, reading="buffer", held_rows=0, **sizes)
-        window = len(self.counts.sampled(labor=plain.labor).batches)
+        window = len(self.counts.sampled(labor=plain.labor).one_epoch)
         return replace(plain, reading=reading.method, window=window, group=reading.group)
 
     @property
@@ -220,7 +222,7 @@ class Pricer:
     def disk(self) -> DiskModel:
         if not self._knows_disk:
             raise ValueError("the speed of the machine's disk is not known, pass disk= and disk_reads= to wb.Machine")
-        return DiskModel(self.machine.disk, self.machine.disk_reads)
+        return DiskModel(self.machine.disk, self.machine.disk_reads, self.machine.disk_block_bytes or BLOCK_BYTES)
 
     @property
     def _knows_disk(self) -> bool:
@@ -237,19 +239,16 @@ class Pricer:
         return min(self.disk.read_bytes, MAX_READ)
 
     def reading(self, labor: bool, kappa: int) -> ReadingPlan:
-        """How `plan_reading` reads the batches sampled, as many epochs as they are."""
-        sampled = self.counts.sampled(labor=labor, kappa=kappa)
-        epochs = len(sampled.batches) / sampled.batches_per_epoch
+        """How `plan_reading` reads the batches of an epoch; nothing that was read for one is kept for the next."""
         if (labor, kappa) not in self._readings:
             memory = self._pool_rows * self.counts.row_bytes
             partition_rows = ceil(len(self.counts.data.x) / self._partitions)
             self._readings[labor, kappa] = plan_reading(
-                sampled.trace,
+                self.counts.sampled(labor=labor, kappa=kappa).one_epoch,
                 num_rows=len(self.counts.data.x),
                 row_bytes=self.counts.row_bytes,
                 memory_bytes=memory,
                 disk=self.disk,
-                num_epochs=max(1, round(epochs)),
                 num_edges=self.counts.data.graph.num_edges,
                 edge_bytes=EDGE_BYTES,
                 num_partitions=self._partitions,
@@ -287,7 +286,7 @@ class Pricer:
             fits=not why,
             link_bytes={link: steps * nbytes for link, nbytes in rows.link_bytes.items()},
             seconds=seconds,
-            epoch_seconds=self._elapsed(c, seconds),
+            epoch_seconds=self._elapsed(c, seconds, sampled.batches_per_epoch * rows.first_seconds),
             error=max(inputs, items) + fit,
             why=why,
         )
@@ -318,13 +317,14 @@ class Pricer:
         nbytes = sum(parameter.nbytes for parameter in self.counts.model.parameters())
         return 2 * nbytes / self.machine.alpha if c.devices > 1 else 0.0
 
-    def _elapsed(self, c: Configuration, seconds: Mapping[str, float]) -> float:
+    def _elapsed(self, c: Configuration, seconds: Mapping[str, float], first_seconds: float) -> float:
         host = seconds["sample"] + seconds["partition"] + seconds["read"] + seconds["copy"]
         device = seconds["compute"] + seconds["exchange"]
         if not self.machine.is_cpu and c.num_parts == 1 and c.spread == "alone":
             return max(host, device)  # `wb.prefetch(…, device=)`
-        if c.reading in ("belady", "buffer"):
-            return seconds["sample"] + seconds["partition"] + max(seconds["read"], seconds["copy"] + device)
+        if c.reading in ("belady", "packed", "buffer"):  # a thread reads what comes next
+            before, ahead = first_seconds, seconds["read"] - first_seconds
+            return seconds["sample"] + seconds["partition"] + before + max(ahead, seconds["copy"] + device)
         return host + device
 
     def compute_seconds(self, items: float, num_parts: int) -> float:
@@ -380,7 +380,7 @@ class _Rows:
         self.items = sampled.work.value * parts.work
         self.device_bytes, self.exchange_seconds = 0, 0.0
         self.host_bytes = pricer.graph_bytes + pricer.feature_bytes
-        self.read_seconds = self.copy_seconds = 0.0
+        self.read_seconds = self.copy_seconds = self.first_seconds = 0.0
         self.link_bytes: dict[str, float] = {}
         price: Callable[[], None] = {
             "alone": self._cached if c.cache else self._in_memory if c.reading == "memory" else self._from_disk,
@@ -424,9 +424,11 @@ class _Rows:
         else:
             found = self._found()
             self.host_bytes = self._buffer_bytes(c) if c.reading == "buffer" else self.host_bytes
-            count = len(self._sampled.batches)
+            # A buffer is read once per epoch, whatever its batches.
+            count = self._sampled.batches_per_epoch if c.reading == "buffer" else len(self._sampled.one_epoch)
             nbytes = (found.read_bytes + found.written_bytes) / count
             reads = (found.num_reads + ceil(found.written_bytes / MAX_READ)) / count
+            self.first_seconds = found.first_seconds / count
         self.link_bytes = {"disk": nbytes, "host": self._asked * self._row_bytes}
         self._from_host(self._asked, self._batch_bytes)
         self.read_seconds += pricer.disk.seconds(nbytes, reads)
@@ -450,7 +452,7 @@ class _Rows:
         pricer, size = self._pricer, len(self._pricer.counts.data.x)
         held = torch.zeros(size, dtype=torch.bool)
         held[pricer.counts.hottest_rows()[: self._c.held_rows]] = True
-        options = {"block": BLOCK_BYTES, "max_gap": self._c.gap_bytes, "file_bytes": size * self._row_bytes}
+        options = {"block": pricer.disk.block_bytes, "max_gap": self._c.gap_bytes, "file_bytes": size * self._row_bytes}
         missed: list[Tensor] = [ids[~held[ids]] for ids in self._sampled.trace]
         costs = [read_cost(ids, self._row_bytes, **options) for ids in missed]
         scale = self._repeats / len(costs)

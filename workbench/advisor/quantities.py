@@ -20,7 +20,7 @@ SPEEDS: Mapping[str, str] = MappingProxyType(
 )
 """Fields that are speeds, to what they count per second."""
 
-SIZES = ("device_memory_bytes", "host_memory_bytes", "cores")
+SIZES = ("disk_block_bytes", "device_memory_bytes", "host_memory_bytes", "cores")
 """Fields that are whole numbers, or not known."""
 
 LABELS: Mapping[str, str] = MappingProxyType(
@@ -33,6 +33,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "disk": "disk, long reads",
         "disk_reads": "disk, random reads",
         "network": "between ranks",
+        "disk_block_bytes": "block of the disk",
         "device_memory_bytes": "size of device memory",
         "host_memory_bytes": "size of host memory",
         "cores": "CPU cores",

@@ -36,6 +36,7 @@ class Reading:
         num_reads: number of reads.
         written_bytes: bytes written: packed rows, divided by the number of times that they are read.
         seconds: time of the disk, modelled.
+        first_seconds: of these, what passes before the first batch has its rows; the others may overlap with training.
     """
 
     method: Method
@@ -46,6 +47,7 @@ class Reading:
     num_reads: int
     written_bytes: int = 0
     seconds: float
+    first_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,6 @@ def plan_reading(
     row_bytes: int,
     memory_bytes: int | str,
     disk: DiskModel,
-    block_bytes: int = 4096,
     groups: Sequence[int] = (1, 2, 4, 8, 16),
     num_epochs: int = 1,
     packed_uses: int = 1,
@@ -92,8 +93,7 @@ def plan_reading(
         row_bytes: bytes of a row.
         memory_bytes: memory for rows, and for the edges of the buffer; that of the graph, from which all others
             sample, comes on top unless it is memory-mapped.
-        disk: bandwidth and reads per second, given or `DiskModel.measured(folder)`.
-        block_bytes: reads begin and end at multiples of it (`DiskRows.block_bytes`).
+        disk: bandwidth, reads per second and block, given or `DiskModel.measured(folder)`.
         groups: numbers of batches whose rows may be read together.
         num_epochs: epochs in the trace; each reads a buffer anew.
         packed_uses: number of times that the same samples are trained, and so the same packed rows are read.
@@ -118,7 +118,6 @@ def plan_reading(
     numbers = {
         "num_rows": num_rows,
         "row_bytes": row_bytes,
-        "block_bytes": block_bytes,
         "packed_uses": packed_uses,
         "num_epochs": num_epochs,
     }
@@ -127,7 +126,7 @@ def plan_reading(
     for group in groups:
         check_at_least("a group", group, 1)
     memory = check_bytes("memory_bytes", memory_bytes)
-    rows = _Rows(trace, num_rows, row_bytes, memory, block_bytes, min(disk.read_bytes, MAX_READ))
+    rows = _Rows(trace, num_rows, row_bytes, memory, disk.block_bytes, min(disk.read_bytes, MAX_READ))
     found, reasons = [], list[str]()
     for group in groups:
         try:
@@ -190,21 +189,28 @@ class _Rows:
 
 
 def _belady(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel) -> Reading:
-    nbytes, count = rows.cost((ids for ids, _ in plan.reads()), rows.num_rows)
-    seconds = disk.seconds(nbytes, count)
-    return Reading(method="belady", group=group, read_bytes=nbytes, num_reads=count, seconds=seconds)
+    reads = [ids for ids, _ in plan.reads()]
+    nbytes, count = rows.cost(reads, rows.num_rows)
+    seconds = {
+        "seconds": disk.seconds(nbytes, count),
+        "first_seconds": disk.seconds(*rows.cost(reads[:1], rows.num_rows)),
+    }
+    return Reading(method="belady", group=group, read_bytes=nbytes, num_reads=count, **seconds)
 
 
 def _packed(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel, uses: int) -> Reading:
     """Rows are read from their file in pieces of half the memory, written, and read in their order of use."""
-    stretches = (torch.arange(lo, hi) for lo, hi in pairwise(plan.offsets.tolist()))
+    stretches = [torch.arange(lo, hi) for lo, hi in pairwise(plan.offsets.tolist())]
     nbytes, count = rows.cost(stretches, plan.num_rows)
+    begin, begins = rows.cost(stretches[:1], plan.num_rows)
     first, before = rows.cost(plan.ids.split(max(1, rows.capacity // 2)), rows.num_rows)
     written = ceil(plan.num_rows * rows.row_bytes / uses)
     read, reads = nbytes + ceil(first / uses), count + ceil(before / uses)
-    seconds = disk.seconds(read + written, reads + ceil(written / MAX_READ))
+    writes = ceil(written / MAX_READ)
     options = {"read_bytes": read, "num_reads": reads, "written_bytes": written}
-    return Reading(method="packed", group=group, seconds=seconds, **options)
+    options["seconds"] = disk.seconds(read + written, reads + writes)
+    options["first_seconds"] = disk.seconds(read - nbytes + begin + written, reads - count + begins + writes)
+    return Reading(method="packed", group=group, **options)
 
 
 def _buffer(
@@ -233,10 +239,13 @@ def _buffer(
     states = node_order(num_partitions, capacity, num_train).states
     loaded = loads_of(states)
     runs = [run for new, held in zip(loaded, states, strict=True) for run in runs_of(new, held, num_partitions)]
-    edges = sum(whole_blocks(ceil(last * bucket)) - int(first * bucket) // BLOCK * BLOCK for first, last in runs)
     loads = sum(map(len, loaded))
-    nbytes = num_epochs * (loads * partition + (edges if num_edges else 0))
-    count = num_epochs * (loads + (len(runs) if num_edges else 0))
+    of_edges = [whole_blocks(ceil(last * bucket)) - int(first * bucket) // BLOCK * BLOCK for first, last in runs]
+    of_edges = of_edges if num_edges else []
+    nbytes = num_epochs * (loads * partition + sum(of_edges))
+    count = num_epochs * (loads + len(of_edges))
+    first = runs_of(loaded[0], states[0], num_partitions) if num_edges else []
+    begin = len(loaded[0]) * partition + sum(of_edges[: len(first)]), len(loaded[0]) + len(first)
     return Reading(
         method="buffer",
         num_partitions=num_partitions,
@@ -244,4 +253,5 @@ def _buffer(
         read_bytes=nbytes,
         num_reads=count,
         seconds=disk.seconds(nbytes, count),
+        first_seconds=num_epochs * disk.seconds(*begin),
     )

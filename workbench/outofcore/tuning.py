@@ -325,6 +325,7 @@ class DiskModel:
     Args:
         bytes_per_second: bandwidth of long reads and writes.
         reads_per_second: small random reads or writes per second.
+        block_bytes: reads begin and end at multiples of it (`DiskRows.block_bytes`).
 
     Raises:
         ValueError: a number that is not positive.
@@ -336,6 +337,7 @@ class DiskModel:
 
     bytes_per_second: float
     reads_per_second: float
+    block_bytes: int = 4096
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -373,8 +375,9 @@ class DiskModel:
             count = max(1, min(size // 4, 1 << 26) // _SHORT_READ)
             places = permutation(0, size // _SHORT_READ)[:count] * _SHORT_READ
             short = _read_seconds(file, places.tolist(), _SHORT_READ, threads)
+            block = file.block
             del file  # its descriptor is closed before the file is deleted
-        return cls(bytes_per_second=size / long, reads_per_second=count / short)
+        return cls(bytes_per_second=size / long, reads_per_second=count / short, block_bytes=block)
 
     @property
     def read_bytes(self) -> int:
