@@ -150,6 +150,13 @@ def test_within_needs_every_case_and_tells_the_ends():
     assert not within([0.02, 0.08], least=0.03, most=1).held
 
 
+def test_within_may_need_a_share_of_the_cases():
+    table = pd.DataFrame({"case": range(10), "error": [0.1] * 9 + [0.3]})
+    for share, held in {0.9: True, 0.91: False}.items():
+        found = claims.within("small", "errors are small", table, value="error", by=["case"], most=0.2, share=share)
+        assert found.held == held and found.evidence.startswith("9 of 10 cases")
+
+
 def test_within_leaves_out_what_has_no_value_but_not_everything():
     found = within([0.02, None, 0.01], most=0.07)
     assert found.evidence.startswith("2 of 2 cases") and not found.held

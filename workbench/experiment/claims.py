@@ -185,11 +185,12 @@ def within(
     by: Sequence[str],
     least: float = float("-inf"),
     most: float = float("inf"),
+    share: float = 1.0,
     form: str = ".4g",
     timed: bool = False,
     sized: bool = False,
 ) -> Finding:
-    """Check that a value is within bounds in every case.
+    """Check that a value is within bounds in every case, or in a share of them.
 
     Args:
         name: of the finding, short and stable ("reg-least-memory").
@@ -199,6 +200,7 @@ def within(
         by: columns that identify a case.
         least: lower bound.
         most: upper bound.
+        share: share of the cases in which it must be, from 0 to 1.
         form: format specification of values in the evidence, as for Python's format().
         timed: the value is in seconds, which alone decide about time; no test asserts the finding.
         sized: the bounds are the size that the paper states.
@@ -218,7 +220,7 @@ def within(
     evidence = f"{kept} of {len(values)} cases; median {format(values.median(), form)}; {'; '.join(told)}"
     lost = table[undefined(table, value)]
     evidence = with_undefined(evidence, lost, value, by)
-    return Finding(name, statement, kept == len(values) and not len(lost), evidence, timed, sized=sized)
+    return Finding(name, statement, kept >= share * len(values) and not len(lost), evidence, timed, sized=sized)
 
 
 def median_within(
