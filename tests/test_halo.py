@@ -57,7 +57,7 @@ REFUSING: dict[str, Callable[[], object]] = {
     "betty_terms": lambda: betty_terms(MODEL, HALO),
     "count_macrobatches": lambda: wb.macrobatch.count_macrobatches([HALO]),
     "InputHop.of": lambda: wb.macrobatch.InputHop.of(HALO),
-    "plan_macrobatch": lambda: wb.macrobatch.plan_macrobatch([HALO], row_bytes=4, capacity_bytes=9),
+    "plan_macrobatch": lambda: wb.macrobatch.plan_macrobatch([HALO], row_bytes=4, memory=9),
     "draw_cooperation": lambda: import_module("workbench.plots.batch_drawing").draw_cooperation(
         HALO, PARTS, read={}, again={}, link_bytes=torch.zeros(2, 2), title=""
     ),
@@ -67,10 +67,10 @@ REFUSING: dict[str, Callable[[], object]] = {
     "estimator_for": lambda: wb.memory.estimator_for(SETUP, HALO),
     "micro_batches": lambda: wb.micro_batches(HALO, 1),
     "partition_batch": lambda: wb.partition_batch(HALO, 1),
-    "plan_micro_batches": lambda: wb.plan_micro_batches(MODEL, HALO, capacity_bytes=2**40),
-    "plan_sampler": lambda: wb.plan_sampler(MODEL, [HALO], capacity_bytes=2**40),
-    "SamplerPlan.micro_batches": lambda: wb.plan_sampler(MODEL, [WHOLE], capacity_bytes=2**40).micro_batches(HALO),
-    "plan_with": lambda: wb.memory.plan_with(wb.memory.estimator_for(SETUP, WHOLE), HALO, capacity_bytes=2**40),
+    "plan_micro_batches": lambda: wb.plan_micro_batches(MODEL, HALO, memory=2**40),
+    "plan_sampler": lambda: wb.plan_sampler(MODEL, [HALO], memory=2**40),
+    "SamplerPlan.micro_batches": lambda: wb.plan_sampler(MODEL, [WHOLE], memory=2**40).micro_batches(HALO),
+    "plan_with": lambda: wb.memory.plan_with(wb.memory.estimator_for(SETUP, WHOLE), HALO, memory=2**40),
     "profile_epoch": lambda: wb.profile_epoch(MODEL, [[HALO]], *DATA),
     "reach_counts": lambda: wb.cooperative.reach_counts(HALO),
     "remote_rows": lambda: wb.macrobatch.remote_rows([HALO], torch.zeros(40, dtype=torch.int64), 0),

@@ -74,7 +74,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     )  # creates optimizer state, loads compiled kernels
     batch = sampler.sample(data.graph, data.train_idx)
     estimate = estimate_memory(model, batch, optimizer=optimizer)
-    options = {"capacity_bytes": config.capacity_bytes, "method": config.method, "seed": config.seed}
+    options = {"memory": config.capacity_bytes, "method": config.method, "seed": config.seed}
     try:
         plan, refused = plan_micro_batches(model, batch, optimizer=optimizer, recover=True, **options), None
     except CapacityError as error:

@@ -110,7 +110,7 @@ class WithBelady(FromFile):
         super()._prepare(folder)
         epochs = chain.from_iterable(self._loader.epoch(epoch) for epoch in range(self._config.epochs))
         self._ahead = wb.outofcore.read_ahead(
-            epochs, self._disk, memory_bytes=self._capacity * self._row_bytes, window=len(self._loader)
+            epochs, self._disk, memory=self._capacity * self._row_bytes, window=len(self._loader)
         )
         self._loop = iter(self._ahead)
         self._planner = RowPlanner(len(self._disk), self._capacity)
@@ -144,8 +144,8 @@ class WithPacked(FromFile):
     def _items(self, epoch: int) -> Iterator[tuple[wb.MiniBatch, Any]]:
         batches, memory = self._loader.epoch(epoch), self._capacity * self._row_bytes
         folder = self._folder.parent / "packed"
-        rows = wb.outofcore.pack_rows(folder, batches, self._disk, memory_bytes=memory, overwrite=epoch > 0)
-        ahead = wb.outofcore.read_ahead(batches, rows, memory_bytes=memory)
+        rows = wb.outofcore.pack_rows(folder, batches, self._disk, memory=memory, overwrite=epoch > 0)
+        ahead = wb.outofcore.read_ahead(batches, rows, memory=memory)
         for _, mb, found in ahead:
             yield mb, found
         self.peak_rows = ahead.peak_rows

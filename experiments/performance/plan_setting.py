@@ -65,7 +65,7 @@ class Setting:
         return [self.estimator(mb, accumulating=position > 0).peak_bytes for position, mb in enumerate(micro)]
 
     def plan(self, strategy: str) -> Plan:
-        case = {name: self.case[name] for name in ("capacity_bytes", "method", "seed")}
+        case = {"memory": self.case["capacity_bytes"], "method": self.case["method"], "seed": self.case["seed"]}
         return plan_with(self.estimator, self.batch, margin=MARGIN, strategy=strategy, **case)
 
     def train(self, micro: Sequence[wb.MiniBatch], phase: Any = None) -> object:

@@ -60,7 +60,7 @@ def planned(capacity: int, num_seeds: int | None = None, method: str = "range"):
     seeds = data.train_idx if num_seeds is None else data.train_idx[permutation(0, 30)[:num_seeds]]
     batch = wb.NeighborSampler([3, 3]).sample(data.graph, seeds)
     model = wb.build_model("sage-mean", in_dim=16, hidden_dim=8, out_dim=4)
-    return batch, planning.plan_micro_batches(model, batch, capacity_bytes=capacity, method=method)
+    return batch, planning.plan_micro_batches(model, batch, memory=capacity, method=method)
 
 
 def cells(out: str) -> dict[str, list[str]]:
@@ -168,7 +168,7 @@ def test_other_models_and_sets(plan):
         (("--fanouts", "3,0"), "fanouts are [3, 0]; pass one per layer"),
         (("--fanouts", "3;3"), "fanouts are '3;3'; write integers with commas"),
         (("--capacity", "lots"), "'lots' is not a number of bytes; write 8GiB"),
-        (("--capacity", "0"), "capacity_bytes is 0"),
+        (("--capacity", "0"), "memory is 0"),
         (("--capacity", "2kB"), "parameters and optimizer state alone need"),
         (("--batch-size", 31), "batch-size is 31, but tiny has 30 training nodes"),
         (("--batch-size", 0), "batch-size is 0"),
@@ -214,7 +214,7 @@ def test_the_values_offered_are_those_of_the_library():
     ("option", "value", "message"),
     [
         ("--margin", -1, "margin is -1.0"),
-        ("--capacity", 0, "capacity_bytes is 0"),
+        ("--capacity", 0, "memory is 0"),
         ("--lstm", "cudnn", "requires device='cuda' and a GPU"),
         ("--fanouts", "a", "fan"),
     ],
@@ -274,7 +274,7 @@ def told_plan(method: str, num_parts: int, peak_bytes: int) -> Any:
         method_name=method,
         num_parts=num_parts,
         peak_bytes=peak_bytes,
-        capacity_bytes=2**20,
+        memory_bytes=2**20,
         redundancy=wb.partition.Redundancy(13, 10, 1.3, 4),
     )
 
@@ -303,7 +303,7 @@ ASKED = ["buffer", "--nodes", "1000000", "--row", "400", "--edges", "10000000", 
 
 def tuned(memory: str, **options: Any) -> wb.outofcore.BufferPlan:
     return wb.outofcore.plan_buffer(
-        10**6, 400, num_edges=10**7, edge_bytes=16, memory_bytes=memory, disk_read_bytes=62_500, **options
+        10**6, 400, num_edges=10**7, edge_bytes=16, memory=memory, disk_read_bytes=62_500, **options
     )
 
 
@@ -324,7 +324,7 @@ def test_all_in_memory(capsys: Any) -> None:
     assert capsys.readouterr().out.startswith("Everything fits into 8GiB: all rows and edges need ")
 
 
-@pytest.mark.parametrize(("memory", "why"), [("1kB", "raise memory_bytes to "), ("much", "is not a number of bytes")])
+@pytest.mark.parametrize(("memory", "why"), [("1kB", "raise memory to "), ("much", "is not a number of bytes")])
 def test_errors_are_one_line(capsys: Any, memory: str, why: str) -> None:
     assert main([*ASKED, memory]) == 1
     err = capsys.readouterr().err

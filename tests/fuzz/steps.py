@@ -119,7 +119,7 @@ def plan(rng: random.Random) -> None:
     valid = {
         "model": build_model("sage-mean", in_dim=4, hidden_dim=6, out_dim=3),
         "mb": toy_batch(),
-        "capacity_bytes": rng.choice((30_000, 10**6, 1)),
+        "memory": rng.choice((30_000, 10**6, 1)),
         "method": "range",
         "optimizer": "adam",
         "seed": 0,

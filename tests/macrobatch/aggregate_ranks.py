@@ -108,7 +108,7 @@ def planned(config: Mapping[str, Any]) -> Rows:
     batches = list(wb.batches(GRAPH, mine, sampler=sampler, batch_size=6, epoch=0))
     counts = wb.macrobatch.count_macrobatches(batches, owner=owner, rank=rank)
     for capacity in config["capacities"]:
-        plan = wb.macrobatch.plan_macrobatch(counts, row_bytes=X[0].nbytes, capacity_bytes=capacity + rank)
+        plan = wb.macrobatch.plan_macrobatch(counts, row_bytes=X[0].nbytes, memory=capacity + rank)
         traffic = wb.Traffic()
         stores = [wb.distributed.OwnedRows.of(X, owner, traffic=traffic) for _ in range(1 + plan.use_aggregates)]
         rounds = int(max(gather_numbers(-(-len(batches) // plan.group_size))))
@@ -132,7 +132,7 @@ def planned(config: Mapping[str, Any]) -> Rows:
             "nodes": NODES,
         }
     try:
-        wb.macrobatch.plan_macrobatch(counts, row_bytes=8 + rank, capacity_bytes="1MiB")
+        wb.macrobatch.plan_macrobatch(counts, row_bytes=8 + rank, memory="1MiB")
     except ValueError as error:
         yield {"text": str(error)}
 
@@ -149,7 +149,7 @@ def macrobatches(config: Mapping[str, Any]) -> Rows:
     counted = wb.batches(WEIGHTED, shares[rank], sampler=deep, **options)
     counts = wb.macrobatch.count_macrobatches(counted, owner=owner, rank=rank)
     for use in (False, True):
-        plan = wb.macrobatch.plan_macrobatch(counts, row_bytes=X[0].nbytes, capacity_bytes="20KiB", aggregates=use)
+        plan = wb.macrobatch.plan_macrobatch(counts, row_bytes=X[0].nbytes, memory="20KiB", aggregates=use)
         traffic, own = wb.Traffic(), (owner == rank).nonzero()[:, 0]
         x = wb.distributed.OwnedRows(X[own], owner, traffic=traffic)
         built = (

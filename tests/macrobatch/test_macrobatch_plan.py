@@ -145,7 +145,7 @@ def test_no_random_case_moves_more_bytes_than_separate_batches() -> None:
         row_bytes, capacity = draw.choice([4, 40, 400]), int(10 ** draw.uniform(2, 6))
         ranks, owner = random_case(draw)
         counts = [wb.macrobatch.count_macrobatches(mbs, owner=owner, rank=rank) for rank, mbs in enumerate(ranks)]
-        plan, text = planned(counts, row_bytes=row_bytes, capacity_bytes=capacity)
+        plan, text = planned(counts, row_bytes=row_bytes, memory=capacity)
         without, least = by_hand(ranks, owner, False, 1, 1, row_bytes)
         if plan is None:
             refused += 1
@@ -167,7 +167,7 @@ def test_it_is_the_best_of_all_that_fit() -> None:
         counts = [wb.macrobatch.count_macrobatches(mbs, owner=owner, rank=rank) for rank, mbs in enumerate(ranks)]
         found = [*all_plans(counts, False), *all_plans(counts, True)]
         for capacity in (sorted(plan.held_bytes for plan in found)[len(found) // 2], 10**7):
-            plan, _ = planned(counts, row_bytes=ROW, capacity_bytes=capacity)
+            plan, _ = planned(counts, row_bytes=ROW, memory=capacity)
             allowed = [p for p in found if not p.use_aggregates or p.moved_bytes <= found[0].moved_bytes]
             fitting = [p.moved_bytes for p in allowed if p.held_bytes <= capacity]
             assert (plan is None and not fitting) or (plan is not None and plan.moved_bytes == min(fitting))
@@ -175,7 +175,7 @@ def test_it_is_the_best_of_all_that_fit() -> None:
 
 def test_the_caller_may_decide_on_aggregates_and_price_them() -> None:
     counts = wb.macrobatch.count_macrobatches(epoch())
-    options: dict[str, Any] = {"row_bytes": ROW, "capacity_bytes": "1MiB"}
+    options: dict[str, Any] = {"row_bytes": ROW, "memory": "1MiB"}
     forced = [wb.macrobatch.plan_macrobatch(counts, **options, aggregates=use) for use in (False, True)]
     assert [plan.use_aggregates for plan in forced] == [False, True]
     free = wb.macrobatch.plan_macrobatch(epoch(), **options)
@@ -202,15 +202,15 @@ def test_equations_4_and_5() -> None:
 
 def test_bad_arguments_are_refused() -> None:
     batches = epoch()
-    options: dict[str, Any] = {"row_bytes": ROW, "capacity_bytes": 10**6}
+    options: dict[str, Any] = {"row_bytes": ROW, "memory": 10**6}
     wrong: Any = 3
     short = [wb.macrobatch.WithoutInputLayer(wb.NeighborSampler([2])).sample(GRAPH, torch.arange(4))]
     for error, text, call in (
-        (ValueError, "row_bytes is 0", lambda: wb.macrobatch.plan_macrobatch(batches, row_bytes=0, capacity_bytes=9)),
+        (ValueError, "row_bytes is 0", lambda: wb.macrobatch.plan_macrobatch(batches, row_bytes=0, memory=9)),
         (
             ValueError,
-            "capacity_bytes: 'much' is not a number",
-            lambda: wb.macrobatch.plan_macrobatch(batches, row_bytes=1, capacity_bytes="much"),
+            "memory: 'much' is not a number",
+            lambda: wb.macrobatch.plan_macrobatch(batches, row_bytes=1, memory="much"),
         ),
         (ValueError, "no batches were counted", lambda: wb.macrobatch.plan_macrobatch([], **options)),
         (ValueError, "sample all layers of the model", lambda: wb.macrobatch.count_macrobatches(short)),
@@ -223,8 +223,8 @@ def test_bad_arguments_are_refused() -> None:
         (IndexError, "node_ids contains", lambda: wb.macrobatch.count_macrobatches(batches, owner=OWNER[:5])),
         (
             wb.CapacityError,
-            r"capacity_bytes is 10 \(10 B\), but the smallest macrobatch \(size 1, group_size 1",
-            lambda: wb.macrobatch.plan_macrobatch(batches, row_bytes=4, capacity_bytes=10),
+            r"memory is 10 \(10 B\), but the smallest macrobatch \(size 1, group_size 1",
+            lambda: wb.macrobatch.plan_macrobatch(batches, row_bytes=4, memory=10),
         ),
     ):
         with pytest.raises(error, match=text):

@@ -53,7 +53,7 @@ def check(made: Plan, mb: MiniBatch, margin: float) -> None:
         assert all(equal(a, b) for a, b in zip(made.micro, mb.split(made.assignment), strict=True))
     for position, (micro, estimate) in enumerate(zip(made.micro, made.estimates, strict=True)):
         assert estimate == count(micro, accumulating=position > 0)
-        assert estimate.peak_bytes * (1 + margin) <= made.capacity_bytes
+        assert estimate.peak_bytes * (1 + margin) <= made.memory_bytes
     assert made.peak_bytes == max((estimate.peak_bytes for estimate in made.estimates), default=0)
     assert made.redundancy == wb.redundancy(made.micro, mb)
 

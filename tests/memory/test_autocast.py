@@ -52,7 +52,7 @@ def test_plans_under_autocast_fit() -> None:
     with bf16():
         whole = measure(model, [BATCH], optimizer, in_dim=IN, y=Y).peak_bytes
         capacity = int(0.6 * whole)
-        plan = wb.plan_micro_batches(model, BATCH, capacity_bytes=capacity, optimizer=optimizer)
+        plan = wb.plan_micro_batches(model, BATCH, memory=capacity, optimizer=optimizer)
         assert plan.num_parts > 1
         assert measure(model, plan.micro, optimizer, in_dim=IN, y=Y).peak_bytes <= capacity
 
@@ -82,5 +82,5 @@ def test_a_wrong_width_is_refused_under_autocast_too() -> None:
 def test_an_lstm_is_refused() -> None:
     model = build("sage-lstm", 2, 16)
     with bf16(), pytest.raises(ValueError, match="sage-lstm can't be estimated under autocast"):
-        wb.plan_micro_batches(model, BATCH, capacity_bytes=2**30)
+        wb.plan_micro_batches(model, BATCH, memory=2**30)
     assert wb.estimate_memory(model, BATCH).peak_bytes

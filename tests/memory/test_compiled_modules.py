@@ -40,7 +40,7 @@ def profile(model: nn.Module, **options: Any) -> object:
 
 CALLS: dict[str, Callable[[nn.Module], object]] = {
     "estimate": lambda model: wb.estimate_memory(model, BATCH, in_dim=IN),
-    "plan": lambda model: wb.plan_micro_batches(model, BATCH, capacity_bytes=2**30, in_dim=IN),
+    "plan": lambda model: wb.plan_micro_batches(model, BATCH, memory=2**30, in_dim=IN),
     "costs": lambda model: wb.memory.byte_costs(TrainingSetup(model, in_dim=IN), BATCH),
     "profile": profile,
 }

@@ -28,7 +28,7 @@ from workbench.training.profile import profile_epoch
 def test_plans_fit_or_no_number_of_parts_does(mb, capacity, method, strategy, margin):
     whole = count(mb).peak_bytes
     try:
-        made = plan_with(count, mb, capacity_bytes=capacity, method=method, strategy=strategy, margin=margin)
+        made = plan_with(count, mb, memory=capacity, method=method, strategy=strategy, margin=margin)
     except CapacityError:
         for num_parts in range(1, mb.num_seeds + 1):
             parts = mb.split(partition_batch(mb, num_parts, method=method))
@@ -49,7 +49,7 @@ def test_the_number_of_parts_is_near_the_smallest(method, share):
     mb = batch()
     least = max(alone(mb))
     capacity = int(least + share * (count(mb).peak_bytes - least))
-    made = plan_with(count, mb, capacity_bytes=capacity, method=method, margin=0.0, seed=3)
+    made = plan_with(count, mb, memory=capacity, method=method, margin=0.0, seed=3)
     check(made, mb, 0.0)
 
     costs = marginal_costs(count, mb)
@@ -67,15 +67,15 @@ def test_nothing_is_partitioned_if_the_batch_fits_or_no_partition_can(monkeypatc
     monkeypatch.setattr(PreparedPartition, "cut", refuse)
     mb, one = batch(), batch(num_seeds=1)
     need = count(mb).peak_bytes
-    made = plan_with(count, mb, capacity_bytes=need, margin=0.0)
+    made = plan_with(count, mb, memory=need, margin=0.0)
     assert made.num_parts == 1 and made.micro[0] is mb and made.tried == ((1, need),)
     assert made.redundancy.ratio == 1 and set(made.seconds) == {"estimate", "partition", "split"}
-    assert plan_with(count, one, capacity_bytes=need).num_parts == 1
+    assert plan_with(count, one, memory=need).num_parts == 1
     for capacity in (FIXED, FIXED + 10, max(alone(mb)) - 1):
         with pytest.raises(CapacityError):
-            plan_with(count, mb, capacity_bytes=capacity, margin=0.0)
+            plan_with(count, mb, memory=capacity, margin=0.0)
     with pytest.raises(CapacityError, match=f"seed {int(one.seeds[0])} alone needs"):
-        plan_with(count, one, capacity_bytes=count(one).peak_bytes - 1, margin=0.0)
+        plan_with(count, one, memory=count(one).peak_bytes - 1, margin=0.0)
 
 
 @pytest.mark.parametrize("strategy", ["even", "split"])
@@ -84,19 +84,19 @@ def test_clusters(method, strategy):
     mb = batch()
     fine, coarse = torch.arange(400) % 100, torch.arange(400) % 3
     capacity = FIXED + (count(mb).peak_bytes - FIXED) // 2
-    made = plan_with(count, mb, capacity_bytes=capacity, method=method, node_parts=fine, strategy=strategy)
+    made = plan_with(count, mb, memory=capacity, method=method, node_parts=fine, strategy=strategy)
     check(made, mb, 0.02)
     labels = fine[mb.seeds]
     for cluster in labels.unique():
         assert len(made.assignment[labels == cluster].unique()) == 1
     with pytest.raises(CapacityError, match=r"one for each cluster of node_parts .* more clusters"):
-        plan_with(count, mb, capacity_bytes=max(alone(mb)) + 500, method=method, node_parts=coarse, strategy=strategy)
+        plan_with(count, mb, memory=max(alone(mb)) + 500, method=method, node_parts=coarse, strategy=strategy)
     with pytest.raises(IndexError, match="node_parts has 3 labels"):
-        plan_with(count, mb, capacity_bytes=capacity, method=method, node_parts=coarse[:3], strategy=strategy)
+        plan_with(count, mb, memory=capacity, method=method, node_parts=coarse[:3], strategy=strategy)
 
 
 def test_an_empty_batch():
-    made = plan_with(count, batch(num_seeds=0), capacity_bytes=1)
+    made = plan_with(count, batch(num_seeds=0), memory=1)
     assert made.num_parts == made.peak_bytes == 0 and made.micro == made.estimates == made.tried == ()
     assert made.assignment.shape == (0,) and "0 parts" in repr(made)
 
@@ -104,10 +104,10 @@ def test_an_empty_batch():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"capacity_bytes": 0}, "capacity_bytes is 0"),
-        ({"capacity_bytes": -5}, "capacity_bytes is -5"),
-        ({"capacity_bytes": 1.5}, "whole number"),
-        ({"capacity_bytes": "much"}, "capacity_bytes: 'much' is not a number of bytes; write 8GiB"),
+        ({"memory": 0}, "memory is 0"),
+        ({"memory": -5}, "memory is -5"),
+        ({"memory": 1.5}, "whole number"),
+        ({"memory": "much"}, "memory: 'much' is not a number of bytes; write 8GiB"),
         ({"seed": 1.5}, "seed is 1.5; it must be a whole number"),
         ({"method": "best"}, "method 'best' is not known; choose from auto"),
         ({"strategy": "odd"}, "strategy 'odd' is not known; choose from even, split"),
@@ -125,10 +125,10 @@ def test_invalid_options_are_refused_before_estimating(options, message):
         raise AssertionError("estimated")
 
     with pytest.raises((ValueError, TypeError), match=message):
-        plan_with(never, batch(), **{"capacity_bytes": 10**6, **options})
+        plan_with(never, batch(), **{"memory": 10**6, **options})
     model = wb.build_model("gcn", in_dim=4, hidden_dim=4, out_dim=2)
     with pytest.raises((ValueError, TypeError), match=message):
-        plan_micro_batches(model, batch(), **{"capacity_bytes": 10**6, **options})
+        plan_micro_batches(model, batch(), **{"memory": 10**6, **options})
 
 
 MEASURED = [
@@ -156,7 +156,7 @@ def test_plans_fit_when_measured_and_fewer_parts_do_not(kind, method, optimizer,
     model = wb.build_model(kind, in_dim=48, hidden_dim=16, out_dim=5)
     whole = estimator_for(TrainingSetup(model, optimizer=optimizer), mb)(mb)
     capacity = whole.fixed_bytes + int(share * whole.step_bytes)
-    made = plan_micro_batches(model, mb, capacity_bytes=capacity, method=method, optimizer=optimizer)
+    made = plan_micro_batches(model, mb, memory=capacity, method=method, optimizer=optimizer)
     assert made.num_parts > 2 and made.asked == method and made.method != "auto"
     peak = measured_peak(model, list(made.micro), optimizer)
     assert peak <= capacity and abs(peak - made.peak_bytes) <= 0.05 * peak
@@ -169,14 +169,14 @@ def test_the_model_is_not_run(monkeypatch):
     model = wb.build_model("sage-mean", in_dim=16, hidden_dim=8, out_dim=2)
     whole = estimator_for(TrainingSetup(model), mb)(mb)
     monkeypatch.setattr(type(model), "forward", refuse)
-    assert plan_micro_batches(model, mb, capacity_bytes=whole.peak_bytes // 2).num_parts > 1
+    assert plan_micro_batches(model, mb, memory=whole.peak_bytes // 2).num_parts > 1
 
 
 def test_split_does_not_change_parts_that_fit():
     mb = batch()
     least = max(alone(mb))
     capacity = int(least + 0.2 * (count(mb).peak_bytes - least))
-    made = plan_with(count, mb, capacity_bytes=capacity, method="range", strategy="split", margin=0.0)
+    made = plan_with(count, mb, memory=capacity, method="range", strategy="split", margin=0.0)
     check(made, mb, 0.0)
     first = made.tried[1][0]
     coarse = partition_batch(mb, first, method="range")
@@ -199,9 +199,9 @@ def test_an_expensive_seed_that_fits_only_in_the_first_part(strategy):
         return MemoryEstimate(terms=terms, phase_bytes=phases, fixed_bytes=FIXED, backend="none")
 
     mb = random_minibatch(random_graph(40, 0), range(10))
-    made = plan_with(estimator, mb, capacity_bytes=FIXED + 750, margin=0.0, method="range", strategy=strategy)
+    made = plan_with(estimator, mb, memory=FIXED + 750, margin=0.0, method="range", strategy=strategy)
     assert made.num_parts == 2 and made.estimates[0].peak_bytes == FIXED + 750
-    refusal(mb, estimator, capacity_bytes=FIXED + 699, margin=0.0, method="range", strategy=strategy)
+    refusal(mb, estimator, memory=FIXED + 699, margin=0.0, method="range", strategy=strategy)
 
 
 def test_up_to_one_part_per_seed():
@@ -212,19 +212,19 @@ def test_up_to_one_part_per_seed():
 
     mb = random_minibatch(random_graph(40, 0), num_seeds=30)
     for strategy in ("even", "split"):
-        made = plan_with(estimator, mb, capacity_bytes=FIXED + 64, margin=0.0, strategy=strategy)
+        made = plan_with(estimator, mb, memory=FIXED + 64, margin=0.0, strategy=strategy)
         assert made.num_parts == 30
 
 
 def test_max_parts():
     mb = batch()
     capacity = max(alone(mb)) + 1000
-    made = plan_with(count, mb, capacity_bytes=capacity, method="range")
-    same = plan_with(count, mb, capacity_bytes=capacity, method="range", max_parts=made.num_parts)
+    made = plan_with(count, mb, memory=capacity, method="range")
+    same = plan_with(count, mb, memory=capacity, method="range", max_parts=made.num_parts)
     assert same.num_parts == made.num_parts
     for strategy in ("even", "split"):
         with pytest.raises(CapacityError, match=r"with max_parts=2 the largest part needs .*raise max_parts"):
-            plan_with(count, mb, capacity_bytes=capacity, method="range", max_parts=2, strategy=strategy)
+            plan_with(count, mb, memory=capacity, method="range", max_parts=2, strategy=strategy)
 
 
 def test_inaccurate_estimates_are_refused():
@@ -235,4 +235,4 @@ def test_inaccurate_estimates_are_refused():
 
     for capacity in (10**4, 10**9):
         with pytest.raises(ValueError, match=r"off by up to 70% .*more than the 25% .*recover=Recovery"):
-            plan_with(inaccurate, batch(), capacity_bytes=capacity)
+            plan_with(inaccurate, batch(), memory=capacity)

@@ -32,7 +32,7 @@ def test_a_plan_that_fits_is_measured_to_fit() -> None:
     whole = wb.estimate_memory(model, batch)
     assert whole.error is None and whole.terms["hidden"] > 0
     capacity = whole.peak_bytes * 3 // 4
-    plan = wb.plan_micro_batches(model, batch, capacity_bytes=capacity, method="random")
+    plan = wb.plan_micro_batches(model, batch, memory=capacity, method="random")
     assert plan.num_parts > 1
     optimizer = torch.optim.Adam(model.parameters())
     x, y = torch.zeros(GRAPH.num_nodes, IN), torch.arange(GRAPH.num_nodes) % CLASSES

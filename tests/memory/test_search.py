@@ -134,13 +134,13 @@ def test_the_plan_reports_the_resolved_method(asked: str, method: str) -> None:
     pytest.importorskip("pymetis")
     mb = batch(200, 200)
     capacity = max(max(alone(mb)), count(mb).peak_bytes // 2)
-    made = plan_with(count, mb, capacity_bytes=capacity, method=asked)
+    made = plan_with(count, mb, memory=capacity, method=asked)
     assert (made.method, made.asked, made.method_name) == (method, asked, f"{asked} ({method})")
     assert f"parts by {asked} ({method})" in repr(made)
-    same = plan_with(count, mb, capacity_bytes=capacity, method=method)
+    same = plan_with(count, mb, memory=capacity, method=method)
     assert same.method_name == method and torch.equal(same.assignment, made.assignment)
-    assert plan_with(count, mb, capacity_bytes=10**9, method=asked).method_name == asked
-    clusters = plan_with(count, mb, capacity_bytes=capacity, method=asked, node_parts=torch.arange(400))
+    assert plan_with(count, mb, memory=10**9, method=asked).method_name == asked
+    clusters = plan_with(count, mb, memory=capacity, method=asked, node_parts=torch.arange(400))
     assert clusters.method_name == f"{asked} (cluster)"
 
 
@@ -149,9 +149,9 @@ def test_auto_falls_back_to_star_when_memory_is_short(monkeypatch: pytest.Monkey
     pytest.importorskip("pymetis")
     mb = batch(200, 200)
     capacity = max(max(alone(mb)), count(mb).peak_bytes // 2)
-    expected = plan_with(count, mb, capacity_bytes=capacity, method="star")
+    expected = plan_with(count, mb, memory=capacity, method="star")
     monkeypatch.setattr("workbench.partition.refine.available_bytes", lambda: 0)
-    made = plan_with(count, mb, capacity_bytes=capacity)
+    made = plan_with(count, mb, memory=capacity)
     assert torch.equal(made.assignment, expected.assignment)
     assert made.method == "star" and made.method_name == "auto (star)"
 
@@ -167,7 +167,7 @@ def test_a_plan_prepares_once_and_cuts_many_times(monkeypatch: pytest.MonkeyPatc
     pytest.importorskip("pymetis")
     mb = batch(200, 200)
     unrolled, cut = (counted(monkeypatch, *f) for f in ((prepared_batch, "computation_graph"), (star, "metis")))
-    made = plan_with(count, mb, capacity_bytes=max(*alone(mb), count(mb).peak_bytes // 5))
+    made = plan_with(count, mb, memory=max(*alone(mb), count(mb).peak_bytes // 5))
     assert len(unrolled) == 1 and len(cut) == len(made.tried) - 1 > 1
 
 
@@ -184,7 +184,7 @@ def test_a_partition_whose_other_parts_do_not_fit_is_no_plan() -> None:
     """One part has few bytes and a high estimate: the search sees it only when it estimates all parts."""
     mb = batch(200, 200)
     capacity = max(*alone(mb), count(mb).peak_bytes // 5)
-    first = plan_with(count, mb, capacity_bytes=capacity, method="random")
+    first = plan_with(count, mb, memory=capacity, method="random")
     smallest = min(first.micro, key=lambda micro: count(micro).peak_bytes)
 
     def estimate(micro: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
@@ -193,7 +193,7 @@ def test_a_partition_whose_other_parts_do_not_fit_is_no_plan() -> None:
             return replace(estimate, terms={"more": capacity + 1})
         return estimate
 
-    second = plan_with(estimate, mb, capacity_bytes=capacity, method="random")
+    second = plan_with(estimate, mb, memory=capacity, method="random")
     assert second.peak_bytes <= capacity and second.num_parts != first.num_parts
     assert dict(second.tried)[first.num_parts] > capacity
 
@@ -209,11 +209,11 @@ def test_the_first_part_finds_no_gradients(strategy):
     (mb,) = all_seeds.select([by_id[[expensive, after]]])
     capacity = int(peaks[expensive])
     assert peaks[after] + 100 < capacity < count(mb).peak_bytes
-    plan = plan_with(count, mb, capacity_bytes=capacity, margin=0.0, method="range", strategy=strategy)
+    plan = plan_with(count, mb, memory=capacity, margin=0.0, method="range", strategy=strategy)
     assert plan.num_parts == 2 and plan.peak_bytes == capacity
-    refusal(mb, capacity_bytes=capacity - 1, margin=0.0, method="range", strategy=strategy)
+    refusal(mb, memory=capacity - 1, margin=0.0, method="range", strategy=strategy)
     (reversed_order,) = all_seeds.select([by_id[[before, expensive]]])
-    message = refusal(reversed_order, capacity_bytes=capacity, margin=0.0, method="range", strategy=strategy)
+    message = refusal(reversed_order, memory=capacity, margin=0.0, method="range", strategy=strategy)
     assert suggested(message) == min(capacity + 100, count(reversed_order).peak_bytes)
 
 
@@ -233,21 +233,21 @@ def test_seeds_that_only_fit_together_in_the_first_part_are_refused_before_parti
     monkeypatch.setattr(PreparedPartition, "cut", refuse)
     mb = batch()
     second_largest = sorted(count(m).peak_bytes for m in mb.split(torch.arange(mb.num_seeds)))[-2]
-    assert "after other parts" in refusal(mb, capacity_bytes=second_largest + 50, margin=0.0)
+    assert "after other parts" in refusal(mb, memory=second_largest + 50, margin=0.0)
 
 
 def test_errors_state_required_and_available_bytes():
     mb = batch()
     with pytest.raises(CapacityError, match=r"parameters and optimizer state alone need 1,000 bytes .* 900 bytes"):
-        plan_with(count, mb, capacity_bytes=900)
+        plan_with(count, mb, memory=900)
     with pytest.raises(CapacityError, match=r"the optimizer step, for any number of parts, needs 1,020 bytes.*sgd"):
-        plan_with(count, mb, capacity_bytes=1030)
+        plan_with(count, mb, memory=1030)
     least = max(alone(mb))
     with pytest.raises(CapacityError, match=rf"seed \d+ alone, after other parts, needs {least:,} bytes") as error:
-        plan_with(count, mb, capacity_bytes=least - 200)
+        plan_with(count, mb, memory=least - 200)
     seed = int(str(error.value).split()[1])
     assert alone(mb)[mb.seeds.tolist().index(seed)] == least
-    assert "1,020 with a margin of 2.0%" in refusal(mb, capacity_bytes=900)
+    assert "1,020 with a margin of 2.0%" in refusal(mb, memory=900)
 
 
 def extra_bytes_of_some_seeds(mb: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
@@ -279,10 +279,10 @@ def extra_bytes_of_some_seeds(mb: MiniBatch, /, *, accumulating: bool = False) -
 def test_the_suggested_capacity_suffices(options, margin, strategy):
     mb, options = batch(), {"margin": margin, "strategy": strategy, **options}
     for estimator in (count, extra_bytes_of_some_seeds):
-        sufficient = suggested(refusal(mb, estimator, capacity_bytes=1, **options))
+        sufficient = suggested(refusal(mb, estimator, memory=1, **options))
         for capacity in (FIXED, int(FIXED * (1 + margin)) + 5, FIXED + 300, sufficient // 2, sufficient - 500):
-            assert suggested(refusal(mb, estimator, capacity_bytes=capacity, **options)) <= sufficient
-        plan = plan_with(estimator, mb, capacity_bytes=sufficient, **options)
+            assert suggested(refusal(mb, estimator, memory=capacity, **options)) <= sufficient
+        plan = plan_with(estimator, mb, memory=sufficient, **options)
         assert all(estimate.peak_bytes * (1 + margin) <= sufficient for estimate in plan.estimates)
         if "max_parts" not in options and "node_parts" not in options:
             peaks = [estimator(m, accumulating=True).peak_bytes for m in mb.split(torch.arange(mb.num_seeds))]
@@ -302,11 +302,11 @@ def test_plans_fit_the_worst_case_of_traced_estimates(error, strategy):
 
     mb = batch()
     whole = measured(count(mb))
-    assert plan_with(inexact, mb, capacity_bytes=int(whole) + 1, strategy=strategy).num_parts == 1
+    assert plan_with(inexact, mb, memory=int(whole) + 1, strategy=strategy).num_parts == 1
     for fraction in (0.99, 0.5, 0.3):
-        plan = plan_with(inexact, mb, capacity_bytes=int(whole * fraction), strategy=strategy)
+        plan = plan_with(inexact, mb, memory=int(whole * fraction), strategy=strategy)
         assert plan.num_parts > 1 and all(measured(estimate) <= whole * fraction for estimate in plan.estimates)
-    assert plan_with(inexact, mb, capacity_bytes=int(whole), margin=0.6, strategy=strategy).num_parts > 1
-    message = refusal(mb, inexact, capacity_bytes=FIXED + 100, strategy=strategy)
+    assert plan_with(inexact, mb, memory=int(whole), margin=0.6, strategy=strategy).num_parts > 1
+    message = refusal(mb, inexact, memory=FIXED + 100, strategy=strategy)
     assert f"an error of up to {error:.0%}" in message
-    assert plan_with(inexact, mb, capacity_bytes=suggested(message), strategy=strategy).num_parts > 1
+    assert plan_with(inexact, mb, memory=suggested(message), strategy=strategy).num_parts > 1

@@ -25,8 +25,8 @@ def test_estimates_plans_and_steps_are_those_of_the_functions_with_many_argument
     assert estimator(BATCH) == wb.estimate_memory(other.model, BATCH, optimizer=other.optimizer)
     capacity = int(0.9 * estimator(BATCH).peak_bytes)
     plans = [
-        wb.memory.plan_with(estimator, BATCH, capacity_bytes=capacity, method="random"),
-        wb.plan_micro_batches(other.model, BATCH, capacity_bytes=capacity, method="random", optimizer=other.optimizer),
+        wb.memory.plan_with(estimator, BATCH, memory=capacity, method="random"),
+        wb.plan_micro_batches(other.model, BATCH, memory=capacity, method="random", optimizer=other.optimizer),
     ]
     assert torch.equal(plans[0].assignment, plans[1].assignment) and plans[0].num_parts > 1
     assert not isinstance(other.optimizer, str)

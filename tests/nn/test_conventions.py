@@ -197,5 +197,5 @@ def test_foreign_modules_are_estimated_and_planned_without_an_adapter() -> None:
 def test_a_module_of_dgl_layers_is_planned_with_a_capacity_in_words() -> None:
     graph = random_graph(2000, 20_000, seed=2, edge_weight=torch.float32)
     mb = random_minibatch(graph, fanouts=(5, 4), num_seeds=400)
-    plan = plan_micro_batches(dgl_model("blocks first").float(), mb, capacity_bytes="300 KiB", method="range")
-    assert plan.capacity_bytes == 300 * 1024 and 1 < plan.num_parts < 40
+    plan = plan_micro_batches(dgl_model("blocks first").float(), mb, memory="300 KiB", method="range")
+    assert plan.memory_bytes == 300 * 1024 and 1 < plan.num_parts < 40

@@ -117,7 +117,7 @@ def test_a_plan_for_the_device_fits() -> None:
     optimizer = torch.optim.Adam(model.parameters())
     whole = wb.estimate_memory(model, mb, optimizer=optimizer)
     capacity = (whole.peak_bytes + whole.fixed_bytes) // 2
-    plan = wb.plan_micro_batches(model, mb, capacity_bytes=capacity, optimizer=optimizer)
+    plan = wb.plan_micro_batches(model, mb, memory=capacity, optimizer=optimizer)
     micro = mb.split(plan.assignment)
     assert plan.num_parts > 1 and max(e.peak_bytes for e in plan.estimates) <= capacity
     x, y = torch.zeros(3000, IN), torch.arange(3000) % CLASSES

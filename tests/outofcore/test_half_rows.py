@@ -91,7 +91,7 @@ def test_stores_with_a_state_in_half_precision_are_refused(tmp_path: Path) -> No
 
 
 def test_the_tuned_buffer_counts_the_state() -> None:
-    sizes: dict[str, Any] = {"num_edges": 10**7, "edge_bytes": 16, "memory_bytes": "300 MiB", "learnt": True}
+    sizes: dict[str, Any] = {"num_edges": 10**7, "edge_bytes": 16, "memory": "300 MiB", "learnt": True}
     half = wb.outofcore.plan_buffer(10**6, 200, state_bytes=400, **sizes)
     assert half == wb.outofcore.plan_buffer(10**6, 300, **sizes), "2 + 4 bytes per value, as 3 + 3"
     sizes["learnt"] = False

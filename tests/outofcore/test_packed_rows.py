@@ -23,7 +23,7 @@ GRAPH = random_graph(NODES, 4000, edge_ids=False)
 X = torch.randn(NODES, WIDTH, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(NODES) % 3
 ROW_BYTES = X[:1].nbytes
-ROOM: dict[str, Any] = {"memory_bytes": 440 * ROW_BYTES}
+ROOM: dict[str, Any] = {"memory": 440 * ROW_BYTES}
 EPOCH = wb.batches(GRAPH, torch.arange(0, NODES, 2), sampler=wb.NeighborSampler([2, 3]), batch_size=20, epoch=0)
 
 
@@ -106,7 +106,7 @@ def test_an_interrupted_call_leaves_what_was_there(disk: wb.DiskRows, tmp_path: 
 
 def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(CapacityError, match="there is memory for 5"):
-        pack_rows(tmp_path / "packed", EPOCH, X, memory_bytes=5 * ROW_BYTES)
+        pack_rows(tmp_path / "packed", EPOCH, X, memory=5 * ROW_BYTES)
     with pytest.raises(ValueError, match="group is 0"):
         pack_rows(tmp_path / "packed", EPOCH, X, **ROOM, group=0)
     with pytest.raises(TypeError, match="not iterable"):

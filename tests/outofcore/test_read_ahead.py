@@ -47,7 +47,7 @@ def loader(sampler: str = "NS") -> Any:
 
 def ahead(folder: Path, *, sampler: str = "NS", **options: Any) -> tuple[wb.DiskRows, ReadAhead]:
     disk = wb.DiskRows(folder, direct="auto", threads=2)
-    return disk, read_ahead(loader(sampler), disk, memory_bytes=ROOM * ROW_BYTES, **options)
+    return disk, read_ahead(loader(sampler), disk, memory=ROOM * ROW_BYTES, **options)
 
 
 def train(epoch: Callable[[], Iterator[tuple[wb.MiniBatch, Any]]], *, parts: int = 1) -> tuple[Tensor, Tensor]:
@@ -95,7 +95,7 @@ def test_micro_batches_read_their_rows(folder: Path) -> None:
 
 @pytest.mark.parametrize("store", [X, wb.MemoryRows(X), X.numpy()], ids=["tensor", "memory", "array"])
 def test_other_stores(store: Any) -> None:
-    for _, mb, rows in read_ahead(loader(), store, memory_bytes=ROOM * ROW_BYTES, window=5):
+    for _, mb, rows in read_ahead(loader(), store, memory=ROOM * ROW_BYTES, window=5):
         assert torch.equal(rows.read(mb.node_ids), X[mb.node_ids])
         some = mb.node_ids[[3, 0, 3]].int()
         out = torch.empty(3, WIDTH)
@@ -111,7 +111,7 @@ def test_what_is_read_is_what_the_plan_counts(folder: Path, group: int, overlap:
     plan = wb.outofcore.plan_rows(AccessTrace.of(map(torch.cat, groups)), ROOM, num_rows=NODES, overlap=overlap)
     costs = [disk.cost_of(ids) for ids, _ in plan.reads()]
     options: dict[str, Any] = {"group": group, "overlap": overlap, "traffic": host}
-    found = read_ahead(batches, disk, memory_bytes=ROOM * ROW_BYTES, **options)
+    found = read_ahead(batches, disk, memory=ROOM * ROW_BYTES, **options)
     accesses = sum(len(rows.read(mb.node_ids)) for _, mb, rows in found)
     assert (disk.read_bytes, disk.num_reads) == tuple(map(sum, zip(*costs, strict=True)))
     assert links.snapshot().count("disk") == plan.num_rows and found.peak_rows == plan.peak_rows
@@ -125,7 +125,7 @@ def test_one_loop_over_several_epochs_reads_fewer_rows() -> None:
     for epochs in (lambda: [batches.epoch(0), batches.epoch(1)], lambda: [batches.steps(2 * len(batches))]):
         before, seeds = links.snapshot(), []
         for part in epochs():
-            for _, mb, rows in read_ahead(part, store, memory_bytes=ROOM * ROW_BYTES, window=len(batches)):
+            for _, mb, rows in read_ahead(part, store, memory=ROOM * ROW_BYTES, window=len(batches)):
                 assert torch.equal(rows.read(mb.node_ids), X[mb.node_ids])
                 seeds.append(mb.seeds)
         counts.append((links.snapshot() - before).count("host"))
@@ -136,7 +136,7 @@ def test_pairs_with_rows_that_are_only_read(folder: Path) -> None:
     ends = torch.stack([torch.arange(NODES), torch.arange(NODES).flip(0)])
     pairs = wb.edge_batches(GRAPH, ends, sampler=SAMPLERS["NS"], batch_size=30)
     found = 0
-    for step, edges, mb, rows in read_ahead(pairs, wb.DiskRows(folder), memory_bytes=X.nbytes, window=3):
+    for step, edges, mb, rows in read_ahead(pairs, wb.DiskRows(folder), memory=X.nbytes, window=3):
         assert torch.equal(edges.seeds, mb.seeds) and mb.step == step
         assert torch.equal(rows.read(mb.node_ids), X[mb.node_ids])
         found += 1
@@ -151,13 +151,13 @@ def test_samples_of_the_window_are_drawn_one_window_ahead() -> None:
             drawn.append(item)
             yield item
 
-    for number, _ in enumerate(read_ahead(batches(), X, memory_bytes=X.nbytes, window=4, overlap=False)):
+    for number, _ in enumerate(read_ahead(batches(), X, memory=X.nbytes, window=4, overlap=False)):
         sizes.append(len(drawn) - number)
     assert sizes[0] == 5 and max(sizes) <= 8 and len(drawn) == len(loader())
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("workbench")]
+    return [thread.name for thread in threading.enumerate() if thread.name == "workbench-prefetch"]
 
 
 def test_an_epoch_that_is_left_leaves_nothing(folder: Path) -> None:
@@ -188,7 +188,7 @@ def test_errors_of_reading_and_sampling_reach_the_loop(overlap: bool) -> None:
             return super().read(ids, out=out)
 
     seen = []
-    items = read_ahead(loader(), Broken(X), memory_bytes=ROOM * ROW_BYTES, overlap=overlap)
+    items = read_ahead(loader(), Broken(X), memory=ROOM * ROW_BYTES, overlap=overlap)
     with pytest.raises(OSError, match="broken"):
         seen.extend(item for item in items)
     assert len(seen) == 2 and not threads()
@@ -198,7 +198,7 @@ def test_errors_of_reading_and_sampling_reach_the_loop(overlap: bool) -> None:
         raise KeyError("sampler")
 
     with pytest.raises(KeyError, match="sampler"):
-        list(read_ahead(broken(), X, memory_bytes=X.nbytes, window=2, overlap=overlap))
+        list(read_ahead(broken(), X, memory=X.nbytes, window=2, overlap=overlap))
     assert not threads()
 
 
@@ -210,8 +210,8 @@ def test_an_interrupt_ends_the_thread() -> None:
             return super().read(ids, out=out)
 
     with pytest.raises(KeyboardInterrupt):
-        list(read_ahead(loader(), Interrupted(X), memory_bytes=X.nbytes))
-    found = read_ahead(loader(), X, memory_bytes=ROOM * ROW_BYTES)
+        list(read_ahead(loader(), Interrupted(X), memory=X.nbytes))
+    found = read_ahead(loader(), X, memory=ROOM * ROW_BYTES)
     loop: Any = iter(found)
     next(loop)
     with pytest.raises(KeyboardInterrupt):
@@ -222,30 +222,30 @@ def test_an_interrupt_ends_the_thread() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"memory_bytes": 10}, CapacityError, "memory_bytes is 10, less than a row's 128; raise it"),
-        ({"memory_bytes": "many"}, ValueError, "memory_bytes: 'many' is not a number of bytes"),
+        ({"memory": 10}, CapacityError, "memory is 10, less than a row's 128; raise it"),
+        ({"memory": "many"}, ValueError, "memory: 'many' is not a number of bytes"),
         ({"window": 0}, ValueError, "window is 0"),
         ({"group": 1.5}, ValueError, "group is 1.5"),
     ],
 )
 def test_bad_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        read_ahead(loader(), X, **options | {"memory_bytes": options.get("memory_bytes", X.nbytes)})
+        read_ahead(loader(), X, **options | {"memory": options.get("memory", X.nbytes)})
 
 
 def test_bad_batches() -> None:
     with pytest.raises(TypeError, match="not iterable"):
-        read_ahead(3, X, memory_bytes=X.nbytes)  # pyright: ignore[reportArgumentType]
+        read_ahead(3, X, memory=X.nbytes)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="without a MiniBatch"):
-        list(read_ahead([(0, "batch")], X, memory_bytes=X.nbytes))
+        list(read_ahead([(0, "batch")], X, memory=X.nbytes))
     with pytest.raises(CapacityError, match=r"reads .* rows, but there is memory for 50"):
-        list(read_ahead(loader(), X, memory_bytes=50 * ROW_BYTES))
+        list(read_ahead(loader(), X, memory=50 * ROW_BYTES))
     with pytest.raises(IndexError):
-        list(read_ahead(loader(), X[:300], memory_bytes=X.nbytes))
+        list(read_ahead(loader(), X[:300], memory=X.nbytes))
 
 
 def test_a_row_of_another_batch_is_an_error() -> None:
-    found = read_ahead(loader(), X, memory_bytes=X.nbytes)
+    found = read_ahead(loader(), X, memory=X.nbytes)
     loop = iter(found)
     _, mb, rows = next(loop)
     outside = next(i for i in range(NODES) if i not in mb.node_ids.tolist())

@@ -21,7 +21,7 @@ ROW_BYTES = X[:1].nbytes
 GRAPH = random_graph(NODES, 15_000, edge_ids=False)
 EPOCH = wb.batches(GRAPH, torch.arange(0, NODES, 3), sampler=wb.NeighborSampler([2, 3]), batch_size=50, epoch=0)
 TRACE = AccessTrace.of(mb.node_ids for _, mb in EPOCH)
-SIZES: dict[str, Any] = {"num_rows": NODES, "row_bytes": ROW_BYTES, "memory_bytes": 2000 * ROW_BYTES}
+SIZES: dict[str, Any] = {"num_rows": NODES, "row_bytes": ROW_BYTES, "memory": 2000 * ROW_BYTES}
 FAST, SLOW_TO_FIND = DiskModel(1e9, 1e7), DiskModel(1e9, 100)
 
 
@@ -31,7 +31,7 @@ def planned(trace: AccessTrace = TRACE, **options: Any) -> ReadingPlan:
 
 
 def options_of(plan: ReadingPlan) -> dict[tuple[str, int], Reading]:
-    return {(option.method, option.group): option for option in (plan.choice, *plan.others)}
+    return {(option.method, option.group): option for option in (plan.best, *plan.others)}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_bytes_and_reads_are_those_of_an_epoch(folder: Path, tmp_path: Path, dis
     assert list(found) == sorted(found, key=lambda key: found[key].seconds) and len(found) == 3
     for group in (1, 3):
         rows = wb.DiskRows(folder, gap_bytes=plan.gap_bytes)
-        for _ in wb.outofcore.read_ahead(EPOCH, rows, memory_bytes=plan.memory_bytes, group=group):
+        for _ in wb.outofcore.read_ahead(EPOCH, rows, memory=plan.memory_bytes, group=group):
             pass
         expected = found["belady", group]
         first = torch.cat([*TRACE][:group]).unique()
@@ -57,8 +57,8 @@ def test_bytes_and_reads_are_those_of_an_epoch(folder: Path, tmp_path: Path, dis
         assert (rows.read_bytes, rows.num_reads) == (expected.read_bytes, expected.num_reads)
         assert expected.seconds == disk.seconds(rows.read_bytes, rows.num_reads) and not expected.written_bytes
     source = wb.DiskRows(folder, gap_bytes=plan.gap_bytes)
-    packed = wb.outofcore.pack_rows(tmp_path / "packed", EPOCH, source, memory_bytes=plan.memory_bytes)
-    for _ in wb.outofcore.read_ahead(EPOCH, packed, memory_bytes=plan.memory_bytes):
+    packed = wb.outofcore.pack_rows(tmp_path / "packed", EPOCH, source, memory=plan.memory_bytes)
+    for _ in wb.outofcore.read_ahead(EPOCH, packed, memory=plan.memory_bytes):
         pass
     expected = found["packed", 1]
     assert source.read_bytes + packed.read_bytes == expected.read_bytes
@@ -71,26 +71,26 @@ def test_bytes_and_reads_are_those_of_an_epoch(folder: Path, tmp_path: Path, dis
 def test_counts_of_the_buffer_are_near_those_of_a_store(tmp_path: Path) -> None:
     store = wb.outofcore.PartitionStore.build(tmp_path / "store", GRAPH, rows=X, num_partitions=8)
     edges: dict[str, Any] = {"num_edges": GRAPH.num_edges, "num_partitions": 8, "num_train_partitions": 8}
-    plan = planned(memory_bytes="400 KiB", groups=(), **edges)
-    buffer = plan.choice
+    plan = planned(memory="400 KiB", groups=(), **edges)
+    buffer = plan.best
     assert (buffer.method, plan.others, buffer.num_partitions) == ("buffer", (), 8) and 2 <= buffer.capacity < 8
     io = epoch_io(store, wb.outofcore.node_order(8, buffer.capacity, 8))
     assert buffer.read_bytes - io.row_bytes == pytest.approx(io.edge_bytes, rel=0.15), "buckets differ in size"
-    alone = planned(memory_bytes="200 KiB", groups=(), **{**edges, "num_edges": 0})
-    order = wb.outofcore.node_order(8, alone.choice.capacity, 8)
-    assert alone.choice.read_bytes == epoch_io(store, order).row_bytes
+    alone = planned(memory="200 KiB", groups=(), **{**edges, "num_edges": 0})
+    order = wb.outofcore.node_order(8, alone.best.capacity, 8)
+    assert alone.best.read_bytes == epoch_io(store, order).row_bytes
     assert 0 < buffer.first_seconds < buffer.seconds
     states = wb.outofcore.node_order(8, buffer.capacity, 1).states
-    once = planned(memory_bytes="400 KiB", groups=(), **{**edges, "num_train_partitions": 1}).choice
+    once = planned(memory="400 KiB", groups=(), **{**edges, "num_train_partitions": 1}).best
     assert len(states) == 1 and once.first_seconds == once.seconds, "nothing is left to overlap"
-    twice = planned(memory_bytes="400 KiB", groups=(), num_epochs=2, **edges).choice
+    twice = planned(memory="400 KiB", groups=(), num_epochs=2, **edges).best
     assert twice.read_bytes == 2 * buffer.read_bytes and twice.num_reads == 2 * buffer.num_reads
-    assert not planned(num_edges=10**9).choice.num_partitions, "its edges do not fit"
+    assert not planned(num_edges=10**9).best.num_partitions, "its edges do not fit"
 
 
 def test_the_disk_decides() -> None:
     fast = planned()
-    assert fast.choice.method == "belady" and fast.gap_bytes == 100
+    assert fast.best.method == "belady" and fast.gap_bytes == 100
     spread = AccessTrace.of(ids * 1000 for ids in TRACE)  # no two rows are neighbours
     sizes: dict[str, Any] = {"num_rows": 1000 * NODES, "groups": (1, 2)}
     fast, slow = (options_of(planned(spread, **sizes, disk=disk)) for disk in (FAST, SLOW_TO_FIND))
@@ -100,11 +100,11 @@ def test_the_disk_decides() -> None:
     assert slow["belady", 2].num_reads < slow["belady", 1].num_reads, "more rows have more neighbours"
     disk = DiskModel(1e9, 1e5)
     once, often = (planned(spread, **sizes, disk=disk, packed_uses=uses) for uses in (1, 50))
-    assert (once.choice.method, often.choice.method) == ("belady", "packed")
+    assert (once.best.method, often.best.method) == ("belady", "packed")
 
 
 def test_more_memory_never_reads_more() -> None:
-    plans = [planned(memory_bytes=n * ROW_BYTES) for n in (1000, 1700, 9000)]
+    plans = [planned(memory=n * ROW_BYTES) for n in (1000, 1700, 9000)]
     nbytes = [options_of(plan)["belady", 1].read_bytes for plan in plans]
     assert nbytes == sorted(nbytes, reverse=True)
 
@@ -114,18 +114,18 @@ def test_the_record_is_frozen_and_reads_like_code() -> None:
     names = {"ReadingPlan": ReadingPlan, "Reading": Reading, "DiskModel": DiskModel}
     assert eval(repr(plan), names) == plan
     with pytest.raises(AttributeError):
-        plan.choice = plan.others[0]  # pyright: ignore[reportAttributeAccessIssue]
+        plan.best = plan.others[0]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         (
-            {"memory_bytes": 100 * ROW_BYTES},
+            {"memory": 100 * ROW_BYTES},
             CapacityError,
-            r"nothing fits into .*for 100.*Raise memory_bytes to",
+            r"nothing fits into .*for 100.*Raise memory to",
         ),
-        ({"memory_bytes": 10}, CapacityError, "a row has 64 bytes"),
+        ({"memory": 10}, CapacityError, "a row has 64 bytes"),
         ({"groups": ()}, CapacityError, "groups is empty"),
         ({"groups": (0,)}, ValueError, "a group is 0"),
         ({"row_bytes": 0}, ValueError, "row_bytes is 0"),
@@ -142,11 +142,11 @@ def test_bad_input(options: dict[str, Any], error: type[Exception], message: str
 
 def test_what_is_said_to_fit_fits() -> None:
     with pytest.raises(CapacityError) as found:
-        planned(memory_bytes=6400)
-    needed = int(str(found.value).split("memory_bytes to ")[1].split(",")[0])
-    assert planned(memory_bytes=needed, groups=[1]).choice
+        planned(memory=6400)
+    needed = int(str(found.value).split("memory to ")[1].split(",")[0])
+    assert planned(memory=needed, groups=[1]).best
     with pytest.raises(CapacityError):
-        planned(memory_bytes=needed - 1)
+        planned(memory=needed - 1)
 
 
 def test_a_disk_is_measured(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ sizes = st.fixed_dictionaries(
         "num_nodes": st.integers(1, 40),
         "row_bytes": st.sampled_from([100, 4096, 9000]),
         "num_edges": st.integers(0, 3000),
-        "memory_bytes": st.integers(1, 400_000),
+        "memory": st.integers(1, 400_000),
         "working_bytes": st.integers(0, 50_000),
         "disk_read_bytes": st.sampled_from([1, 2000, 30_000]),
         "learnt": st.booleans(),
@@ -47,9 +47,7 @@ def by_brute_force(setting: dict) -> tuple[int, int, int] | None:
         small = setting["num_nodes"] * record < p * read or (0 < setting["num_edges"] * 16 < p * p * read)
         for groups in (n for n in range(1, p + 1) if p % n == 0 and n != 2):
             c = p if groups == 1 else 2 * p // groups
-            if (setting["method"] == "balanced" and groups % 2 == 0) or memory_of(setting, p, c) > setting[
-                "memory_bytes"
-            ]:
+            if (setting["method"] == "balanced" and groups % 2 == 0) or memory_of(setting, p, c) > setting["memory"]:
                 continue
             if not small or p == groups:  # partitions below one disk read only where no larger ones exist
                 fitting.append((groups, small and p > 1, -p, c))
@@ -65,12 +63,12 @@ def test_the_plan_is_the_best_of_all_settings_that_fit(setting: dict) -> None:
     assert (plan and (plan.num_partitions, plan.capacity, plan.num_logical)) == best
     if plan is not None:
         needed = memory_of(setting, plan.num_partitions, plan.capacity)
-        assert plan.memory_bytes == ceil(needed) <= setting["memory_bytes"]
+        assert plan.peak_bytes == ceil(needed) <= setting["memory"]
 
 
 @given(sizes, st.integers(0, 200_000))
 def test_more_memory_never_gives_more_groups(setting: dict, more: int) -> None:
-    plan, larger = tuned(setting), tuned(setting | {"memory_bytes": setting["memory_bytes"] + more})
+    plan, larger = tuned(setting), tuned(setting | {"memory": setting["memory"] + more})
     assert plan is None or (larger is not None and larger.num_logical <= plan.num_logical)
 
 
@@ -107,7 +105,7 @@ def test_bucket_loads_are_those_whose_partitions_were_not_both_there() -> None:
 
 def test_the_papers_rule_for_p() -> None:
     """p = min(features / D, √(edges / D)), rounded to a multiple of l."""
-    rows: dict[str, Any] = {"num_nodes": 10**6, "row_bytes": 400, "edge_bytes": 16, "memory_bytes": "150 MiB"}
+    rows: dict[str, Any] = {"num_nodes": 10**6, "row_bytes": 400, "edge_bytes": 16, "memory": "150 MiB"}
     by_edges = wb.outofcore.plan_buffer(**rows, num_edges=10**7, disk_read_bytes=65_536)
     assert by_edges.limit == "edges" and isqrt(160_000_000 // 65_536) == 49
     assert 49 - by_edges.num_logical < by_edges.num_partitions <= 49
@@ -115,7 +113,7 @@ def test_the_papers_rule_for_p() -> None:
         **rows, num_edges=10**7, disk_read_bytes=10**6
     )  # √160 = 12.6; the features give 400
     assert (coarse.limit, coarse.num_partitions, coarse.num_logical) == ("edges", 7, 7)
-    few = wb.outofcore.plan_buffer(**{**rows, "memory_bytes": "1 GiB"}, num_edges=0, disk_read_bytes=4 * 10**7)
+    few = wb.outofcore.plan_buffer(**{**rows, "memory": "1 GiB"}, num_edges=0, disk_read_bytes=4 * 10**7)
     assert (few.limit, few.num_partitions, few.in_memory) == ("rows", 10, True)
     assert wb.outofcore.plan_buffer(**rows, num_edges=0, disk_read_bytes=1).limit == "max_partitions"
     small = wb.outofcore.plan_buffer(**rows, num_edges=10**6, disk_read_bytes=4 * 10**8)
@@ -124,16 +122,14 @@ def test_the_papers_rule_for_p() -> None:
 
 def test_what_it_refuses() -> None:
     rows: Any = {"num_nodes": 1000, "row_bytes": 4096, "num_edges": 0, "edge_bytes": 16}
-    with pytest.raises(
-        wb.CapacityError, match=r"fits into 19.53 KiB: the smallest, 2 of 1000 .* raise memory_bytes to"
-    ):
-        wb.outofcore.plan_buffer(**rows, memory_bytes=20_000, working_bytes=18_000)
-    assert wb.outofcore.plan_buffer(**rows, memory_bytes=18_000 + 8192, working_bytes=18_000).capacity == 2
+    with pytest.raises(wb.CapacityError, match=r"fits into 19.53 KiB: the smallest, 2 of 1000 .* raise memory to"):
+        wb.outofcore.plan_buffer(**rows, memory=20_000, working_bytes=18_000)
+    assert wb.outofcore.plan_buffer(**rows, memory=18_000 + 8192, working_bytes=18_000).capacity == 2
     for wrong, message in (
-        ({"memory_bytes": "much"}, "'much' is not a number of bytes"),
-        ({"memory_bytes": 10**6, "num_nodes": 0}, "num_nodes is 0"),
-        ({"memory_bytes": 10**6, "method": "BETA"}, "BETA"),
-        ({"memory_bytes": 10**6, "disk_read_bytes": 0}, "disk_read_bytes is 0"),
+        ({"memory": "much"}, "'much' is not a number of bytes"),
+        ({"memory": 10**6, "num_nodes": 0}, "num_nodes is 0"),
+        ({"memory": 10**6, "method": "BETA"}, "BETA"),
+        ({"memory": 10**6, "disk_read_bytes": 0}, "disk_read_bytes is 0"),
     ):
         with pytest.raises(ValueError, match=message):
             wb.outofcore.plan_buffer(**(rows | wrong))

@@ -109,7 +109,7 @@ def test_estimates_of_reused_buffers_match_the_meter(kind: str) -> None:
 def test_plans_hold_and_other_batches_are_refused() -> None:
     model, mb = build("sage-mean", 3, 16), sample([6, 8])
     peak = wb.estimate_memory(model, mb).peak_bytes
-    plan = wb.plan_micro_batches(model, mb, capacity_bytes=int(0.7 * peak), method="random")
+    plan = wb.plan_micro_batches(model, mb, memory=int(0.7 * peak), method="random")
     assert plan.num_parts > 1 and max(e.peak_bytes for e in plan.estimates) <= 0.7 * peak < peak
     for wrong, options in ((build("sage-mean", 4, 16), {}), (build("gat", 3, 16), {})):
         with pytest.raises(ValueError, match="sample with one fanout per layer"):

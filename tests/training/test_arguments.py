@@ -154,7 +154,7 @@ def test_accumulate_refuses_what_it_cannot_call(read, loss_of, message: str) -> 
 
 @pytest.mark.parametrize("model", [build_model("sage-mean", in_dim=4, hidden_dim=5, out_dim=3), PlainModel()])
 def test_estimates_and_plans_refuse_a_loss_class(model: nn.Module) -> None:
-    for call in (estimate_memory, partial(plan_micro_batches, capacity_bytes=2**20)):
+    for call in (estimate_memory, partial(plan_micro_batches, memory=2**20)):
         with pytest.raises(
             TypeError, match=r"the class CrossEntropyLoss; pass an instance of it: CrossEntropyLoss\(\)"
         ):

@@ -151,15 +151,15 @@ def test_one_call_plans_for_a_capacity_in_any_format() -> None:
     model = build_model("sage-mean", in_dim=6, hidden_dim=64, out_dim=4)
     mb = random_minibatch(GRAPH, fanouts=(4, 3), num_seeds=100)
     for batch in (mb, mb.to_dgl(), mb.to_pyg()):
-        parts = micro_batches(batch, model=model, capacity_bytes="150 KiB", method="range")
+        parts = micro_batches(batch, model=model, memory="150 KiB", method="range")
         assert parts.plan is not None and parts.plan.num_parts == len(parts) > 1
         assert parts.plan.peak_bytes <= 150 * 1024 and type(parts.plan.micro[0]) is type(parts[0])
-    assert len(micro_batches(mb, model=model, capacity_bytes="8GiB")) == 1
+    assert len(micro_batches(mb, model=model, memory="8GiB")) == 1
 
 
-@pytest.mark.parametrize("given", [{}, {"num_parts": 2, "capacity_bytes": 9}, {"model": nn.ReLU()}])
+@pytest.mark.parametrize("given", [{}, {"num_parts": 2, "memory": 9}, {"model": nn.ReLU()}])
 def test_either_a_number_or_a_capacity(given: dict) -> None:
-    with pytest.raises(ValueError, match="pass either num_parts, or model and capacity_bytes"):
+    with pytest.raises(ValueError, match="pass either num_parts, or model and memory"):
         micro_batches(toy_batch(), **given)
 
 

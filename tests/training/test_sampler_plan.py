@@ -27,12 +27,12 @@ def fits(plan: SamplerPlan, mb: MiniBatch) -> bool:
     """By an estimator of the batch's own."""
     estimator = estimator_for(TrainingSetup(MODEL), mb)
     parts = [estimator(part, accumulating=i > 0) for i, part in enumerate(plan.micro_batches(mb))]
-    return all(map(Budget(plan.capacity_bytes, 0.02).fits, parts))
+    return all(map(Budget(plan.memory_bytes, 0.02).fits, parts))
 
 
 @pytest.fixture(scope="module")
 def plan() -> SamplerPlan:
-    return plan_sampler(MODEL, LOADED[:15], capacity_bytes=f"{CAPACITY} B", method="range")
+    return plan_sampler(MODEL, LOADED[:15], memory=f"{CAPACITY} B", method="range")
 
 
 def test_all_batches_planned_on_fit_and_one_part_less_does_not(plan: SamplerPlan) -> None:
@@ -49,8 +49,8 @@ def test_the_share_of_other_batches_is_within_the_bound(plan: SamplerPlan) -> No
 
 
 def test_a_larger_share_needs_no_more_parts_and_counts_the_batches_that_do_not_fit() -> None:
-    tight = plan_sampler(MODEL, LOADED, capacity_bytes=CAPACITY, method="range", share=0.0)
-    loose = plan_sampler(MODEL, LOADED, capacity_bytes=CAPACITY, method="range", share=0.3)
+    tight = plan_sampler(MODEL, LOADED, memory=CAPACITY, method="range", share=0.0)
+    loose = plan_sampler(MODEL, LOADED, memory=CAPACITY, method="range", share=0.3)
     assert loose.num_parts < tight.num_parts
     assert loose.num_recovering == sum(not fits(loose, mb) for _, mb in LOADED)
     assert 0 < loose.share_recovering <= 0.3 and loose.share_recovering < loose.share_upper_bound
@@ -71,7 +71,7 @@ def test_the_fastest_method_with_as_little_work_is_chosen() -> None:
     src = torch.cat([ring, (ring + 1) % 600])  # neighbours on a ring: contiguous ids are the best parts
     graph = type(GRAPH).from_edges(src, torch.cat([(ring + 1) % 600, ring]), num_nodes=600)
     loaded = batches(graph, ring, sampler=NeighborSampler([2, 2]), batch_size=200, shuffle=False)
-    plan = plan_sampler(MODEL, loaded, capacity_bytes="100 KiB", node_parts=clusters)
+    plan = plan_sampler(MODEL, loaded, memory="100 KiB", node_parts=clusters)
     assert plan.partitioner.method == "cluster" and "by cluster" in repr(plan)
 
 
@@ -81,7 +81,7 @@ def test_traced_modules_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None
     calls, original = [], fit.fit_memory
     monkeypatch.setattr(fit, "fit_memory", lambda *given, **options: calls.append(1) or original(*given, **options))
     model = PlainModel(in_dim=64, hidden_dim=8)
-    plan = plan_sampler(model, LOADED[:4], capacity_bytes=CAPACITY, method="range")
+    plan = plan_sampler(model, LOADED[:4], memory=CAPACITY, method="range")
     assert [len(plan.micro_batches(mb)) for _, mb in LOADED] == [plan.num_parts] * len(LOADED)
     assert len(calls) == 1
 
@@ -90,7 +90,7 @@ def test_batches_of_dgl_and_pyg_are_planned_and_split() -> None:
     pytest.importorskip("dgl")
     mb = LOADED[0][1]
     for batch in ([mb.seeds, mb.seeds, mb.to_dgl()], mb.to_pyg()):
-        plan = plan_sampler(MODEL, [batch], capacity_bytes=CAPACITY, method="range")
+        plan = plan_sampler(MODEL, [batch], memory=CAPACITY, method="range")
         parts = plan.micro_batches(batch[2] if isinstance(batch, list) else batch)
         assert len(parts) == plan.num_parts > 1
 
@@ -101,13 +101,13 @@ def test_batches_of_dgl_and_pyg_are_planned_and_split() -> None:
         ({"batches": []}, ValueError, "batches is empty; pass the batches to plan on"),
         ({"share": 1}, ValueError, "share is 1; it must be a fraction from 0 to less than 1"),
         ({"num_batches": 0}, ValueError, "num_batches is 0"),
-        ({"capacity_bytes": 1000}, CapacityError, "parameters and optimizer state alone need"),
-        ({"capacity_bytes": "40 KiB"}, CapacityError, "a capacity of"),
+        ({"memory": 1000}, CapacityError, "parameters and optimizer state alone need"),
+        ({"memory": "40 KiB"}, CapacityError, "a capacity of"),
         ({"batches": [torch.ones(3)]}, TypeError, "can't split a Tensor"),
         ({"model": nn.ReLU()}, ValueError, "must be traced"),
     ],
 )
 def test_what_is_refused(changes: dict, error: type[Exception], message: str) -> None:
-    given = {"model": MODEL, "batches": LOADED[:2], "capacity_bytes": CAPACITY, "method": "range"} | changes
+    given = {"model": MODEL, "batches": LOADED[:2], "memory": CAPACITY, "method": "range"} | changes
     with pytest.raises(error, match=message):
         plan_sampler(given.pop("model"), given.pop("batches"), **given)

@@ -115,7 +115,7 @@ def test_memory_of_a_model_with_several_outputs_is_estimated() -> None:
         assert is_close(pair, 0.02), pair
     options: Any = {"loss_fn": two_losses, "optimizer": optimizer, "in_dim": 4}
     peak = wb.estimate_memory(model, mb, **options).peak_bytes
-    assert wb.plan_micro_batches(model, mb, capacity_bytes=peak - 1, method="random", **options).num_parts == 2
+    assert wb.plan_micro_batches(model, mb, memory=peak - 1, method="random", **options).num_parts == 2
 
 
 def test_an_estimate_with_a_loss_that_refuses_the_output_says_so() -> None:

@@ -24,11 +24,11 @@ def work() -> Workload:
 
 @pytest.mark.parametrize("size", [None, 300, 5000])
 def test_the_plan_is_for_the_requested_batch_and_model(work: Workload, size: int | None) -> None:
-    made = make_plan(work, capacity_bytes=MIB // 4, batch_size=size, method="range", optimizer="sgd", **FEW)
+    made = make_plan(work, memory=MIB // 4, batch_size=size, method="range", optimizer="sgd", **FEW)
     seeds = work.seeds[permutation(0, 1000)[:size]] if size == 300 else work.seeds
     batch = wb.NeighborSampler((3, 4), seed=0).sample(work.graph, seeds)
     model = wb.build_model("sage-mean", in_dim=32, hidden_dim=16, out_dim=5)
-    expected = plan_micro_batches(model, batch, capacity_bytes=MIB // 4, method="range", optimizer="sgd")
+    expected = plan_micro_batches(model, batch, memory=MIB // 4, method="range", optimizer="sgd")
     assert made.num_parts == expected.num_parts > 1
     assert torch.equal(made.assignment, expected.assignment) and made.estimates == expected.estimates
 
@@ -41,19 +41,19 @@ def test_the_workload_of_a_dataset() -> None:
 
 
 def test_heads_apply_to_gat_only(work: Workload) -> None:
-    assert make_plan(work, capacity_bytes=MIB, model="gcn", heads=4, **FEW).num_parts
-    one, four = (make_plan(work, capacity_bytes=64 * MIB, model="gat", heads=h, **FEW).peak_bytes for h in (1, 4))
+    assert make_plan(work, memory=MIB, model="gcn", heads=4, **FEW).num_parts
+    one, four = (make_plan(work, memory=64 * MIB, model="gat", heads=h, **FEW).peak_bytes for h in (1, 4))
     assert four > one
 
 
 def test_estimates_for_a_gpu_need_none(work: Workload) -> None:
     for device in ("cpu", "cuda"):
-        made = make_plan(work, capacity_bytes=64 * MIB, backend=device, **FEW)
+        made = make_plan(work, memory=64 * MIB, backend=device, **FEW)
         assert made.estimates[0].backend.startswith(device)
 
 
 def test_the_view_shows_the_plan(work: Workload) -> None:
-    options: dict[str, Any] = {"capacity_bytes": MIB // 4, "method": "range", **FEW}
+    options: dict[str, Any] = {"memory": MIB // 4, "method": "range", **FEW}
     figure: Any = plan_view(work, **options)
     made = make_plan(work, **options)
     assert {len(bars.x) for bars in figure.data} == {made.num_parts}
@@ -62,13 +62,13 @@ def test_the_view_shows_the_plan(work: Workload) -> None:
 
 def test_invalid_options(work: Workload) -> None:
     with pytest.raises(CapacityError, match="a capacity of"):
-        plan_view(work, capacity_bytes=4096, **FEW)
+        plan_view(work, memory=4096, **FEW)
     with pytest.raises(ValueError, match="batch_size is 0"):
-        plan_view(work, capacity_bytes=MIB, batch_size=0)
+        plan_view(work, memory=MIB, batch_size=0)
 
 
 def test_the_table_is_sorted_by_micro_batches(work: Workload) -> None:
-    plans = [make_plan(work, capacity_bytes=MIB // 8, method=method, **FEW) for method in ("random", "range")]
+    plans = [make_plan(work, memory=MIB // 8, method=method, **FEW) for method in ("random", "range")]
     table = plan_table(plans)
     assert sorted(table["micro-batches"]) == table["micro-batches"].tolist()
     assert {method: plan.num_parts for method, plan in zip(("random", "range"), plans, strict=True)} == dict(
@@ -80,12 +80,12 @@ def test_the_explorer_plans_with_the_values_of_its_controls(work: Workload, monk
     asked: list[dict[str, Any]] = []
     module = import_module("workbench.widgets.plan_explorer")  # the package's attribute is the function
     monkeypatch.setattr(module, "plan_view", lambda _, **options: asked.append(options))
-    box = plan_explorer(work, capacity_bytes=3 * MIB, fanouts=(7, 5), hidden_dim=48, batch_size=100)
+    box = plan_explorer(work, memory=3 * MIB, fanouts=(7, 5), hidden_dim=48, batch_size=100)
     controls = {widget.description: widget for widget in box.children[0].children}
     hidden = [name for name, widget in controls.items() if widget.layout.display == "none"]
     assert hidden == ["heads", "fanout 3", "fanout 4", "fanout 5"]
     begin = {
-        "model": "sage-mean", "hidden_dim": 48, "heads": 1, "batch_size": 100, "capacity_bytes": 3 * MIB,
+        "model": "sage-mean", "hidden_dim": 48, "heads": 1, "batch_size": 100, "memory": 3 * MIB,
         "fanouts": [7, 5], "method": "auto", "optimizer": "adam", "backend": "cpu",
     }  # fmt: skip
     assert asked == [begin]
@@ -100,11 +100,11 @@ def test_the_explorer_plans_with_the_values_of_its_controls(work: Workload, monk
 def test_relational_models_are_offered_for_typed_graphs_alone(work: Workload) -> None:
     typed = Workload(random_graph(200, 1600, num_edge_types=3), torch.arange(50), in_dim=32, out_dim=5)
     for each, offered in ((work, False), (typed, True)):
-        controls: Any = plan_explorer(each, capacity_bytes=MIB, **FEW)
+        controls: Any = plan_explorer(each, memory=MIB, **FEW)
         model = next(w for w in controls.children[0].children if w.description == "model")
         names = {control.description for control in controls.children[0].children}
         assert ("rgcn" in model.options) == ("num bases" in names) == offered
-    few, many = (make_plan(typed, capacity_bytes=MIB, model="rgcn", num_bases=b, **FEW).peak_bytes for b in (1, None))
+    few, many = (make_plan(typed, memory=MIB, model="rgcn", num_bases=b, **FEW).peak_bytes for b in (1, None))
     assert few < many
     with pytest.raises(ValueError, match="rgcn needs edge types"):
-        make_plan(work, capacity_bytes=MIB, model="rgcn", **FEW)
+        make_plan(work, memory=MIB, model="rgcn", **FEW)

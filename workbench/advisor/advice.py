@@ -1,7 +1,7 @@
 """`advise`: which of the ideas help a graph, a model and a machine, priced from counts before any training."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -192,6 +192,19 @@ class Advice:
             reasons = "; ".join(sorted({one.why for one in self.priced}))
             raise CapacityError(f"no configuration fits: {reasons}. Raise memory or host_memory, or lower batch_size")
         return self.priced[0]
+
+    @property
+    def choice(self) -> Mapping[str, Any]:
+        return self.best.choice
+
+    @property
+    def predicted(self) -> Mapping[str, float]:
+        return self.best.predicted
+
+    @property
+    def error(self) -> float:
+        """Of the seconds; peaks and bytes are nearer."""
+        return self.best.error
 
     @property
     def plain(self) -> Priced | None:

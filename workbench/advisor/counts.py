@@ -210,9 +210,9 @@ class Estimated:
         typical = median(seconds)  # the first one may compile
         return Parts(num_parts, round(max(peaks) * unseen), fmean(inputs), fmean(items), typical)
 
-    def fewest(self, capacity_bytes: int) -> Parts | None:
+    def fewest(self, memory_bytes: int) -> Parts | None:
         """The fewest micro-batches that fit, as `plan_micro_batches` searches them; None: no number fits."""
-        budget = Budget(capacity_bytes, MARGIN, self.error)
+        budget = Budget(memory_bytes, MARGIN, self.error)
         limit = max(mb.num_seeds for mb in self.sampled.batches)
         found = smallest_fitting(lambda count: budget_share(budget, self.parts(count).peak_bytes), limit)
         return None if found is None else self.parts(found)
@@ -220,7 +220,7 @@ class Estimated:
 
 def budget_share(budget: Budget, peak_bytes: int) -> float:
     """Share of a budget that a step needs; it fits if at most 1."""
-    return peak_bytes * (1 + max(budget.margin, budget.error)) / max(1, budget.capacity_bytes)
+    return peak_bytes * (1 + max(budget.margin, budget.error)) / max(1, budget.memory_bytes)
 
 
 def default_loss(data: Dataset) -> Callable[..., Tensor]:

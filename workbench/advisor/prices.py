@@ -85,6 +85,18 @@ class Priced:
     why: str = ""
 
     @property
+    def choice(self) -> Mapping[str, Any]:
+        """What the configuration does otherwise than the plain program."""
+        plain = Configuration()
+        return {name: value for name, value in vars(self.configuration).items() if value != getattr(plain, name)}
+
+    @property
+    def predicted(self) -> Mapping[str, float]:
+        found = {"peak_bytes": self.peak_bytes, "host_bytes": self.host_bytes, "epoch_seconds": self.epoch_seconds}
+        links = {f"from_{link}_bytes": nbytes for link, nbytes in self.link_bytes.items()}
+        return {**found, **links, **{f"{stage}_seconds": seconds for stage, seconds in self.seconds.items()}}
+
+    @property
     def can_be_priced(self) -> bool:
         return self.epoch_seconds == self.epoch_seconds  # not a number without a price
 
@@ -201,7 +213,7 @@ class Pricer:
             yield replace(plain, reading="belady")  # and the reason why it does not fit
             return
         seen = set[str]()
-        for reading in (plan.choice, *plan.others):
+        for reading in (plan.best, *plan.others):
             if reading.method in seen or (reading.method == "buffer" and plain.labor):
                 continue
             seen.add(reading.method)
@@ -247,7 +259,7 @@ class Pricer:
                 self.counts.sampled(labor=labor, kappa=kappa).one_epoch,
                 num_rows=len(self.counts.data.x),
                 row_bytes=self.counts.row_bytes,
-                memory_bytes=memory,
+                memory=memory,
                 disk=self.disk,
                 num_edges=self.counts.data.graph.num_edges,
                 edge_bytes=EDGE_BYTES,
@@ -437,7 +449,7 @@ class _Rows:
         """The way of reading that the configuration has."""
         plan, c = self._pricer.reading(self._c.labor, self._c.kappa), self._c
         group = c.group if c.reading != "buffer" else 0
-        found = [one for one in (plan.choice, *plan.others) if (one.method, one.group) == (c.reading, group)]
+        found = [one for one in (plan.best, *plan.others) if (one.method, one.group) == (c.reading, group)]
         if not found:
             raise CapacityError(f"the rows of {2 * group} batches do not fit into the host's memory")
         return found[0]

@@ -178,7 +178,7 @@ def _loop(c: Configuration, counts: Counts, device: str, step: str) -> list[str]
     body = indent(step, "        ")
     if c.reading in ("belady", "packed"):
         memory = c.held_rows * counts.row_bytes
-        ahead = f"memory_bytes={memory}, group={c.group}"
+        ahead = f"memory={memory}, group={c.group}"
         ahead += f", window={c.window}" if c.reading == "belady" else ""
         packed = (
             [

@@ -42,14 +42,14 @@ def plan_batch(asked: SimpleNamespace) -> list[str]:
             training nodes, or rgcn on a graph without edge types.
         CapacityError: no number of micro-batches fits.
     """
-    capacity_bytes, backend = parse_bytes(asked.capacity), _backend(asked)
+    memory_bytes, backend = parse_bytes(asked.capacity), _backend(asked)
     sampler = NeighborSampler(_fanouts(asked), seed=asked.seed)
-    check_options(capacity_bytes, "auto", asked.margin, None, asked.strategy, None)
+    check_options(memory_bytes, "auto", asked.margin, None, asked.strategy, None)
     task, watch, num_layers = _load(asked), Stopwatch(), len(sampler.fanouts)
     model = _model(asked, task, num_layers)
     with watch.phase("sample"):
         batch = sampler.sample(task.graph, _seeds(asked, task))
-    plans, errors = _plans(asked, model, batch, capacity_bytes, backend)
+    plans, errors = _plans(asked, model, batch, memory_bytes, backend)
     about = [
         f"batch: {batch.num_seeds:,} {task.seeds_are} of {task.name}, fanouts {asked.fanouts}: {batch.num_inputs:,} "
         f"input nodes, {batch.num_edges:,} edges, sampled in {watch.seconds['sample']:.2f} s",
@@ -134,7 +134,7 @@ def _seeds(asked: SimpleNamespace, task: _Task) -> torch.Tensor:
 
 
 def _plans(
-    asked: SimpleNamespace, model: torch.nn.Module, batch: MiniBatch, capacity_bytes: int, backend: Backend
+    asked: SimpleNamespace, model: torch.nn.Module, batch: MiniBatch, memory_bytes: int, backend: Backend
 ) -> tuple[dict[str, Plan], dict[str, Exception]]:
     """Plans and errors by partitioner; raises the first error if all failed."""
     plans, errors = {}, {}
@@ -143,7 +143,7 @@ def _plans(
             plans[method] = plan_micro_batches(
                 model,
                 batch,
-                capacity_bytes=capacity_bytes,
+                memory=memory_bytes,
                 method=method,
                 optimizer=asked.optimizer,
                 seed=asked.seed,
@@ -165,7 +165,7 @@ def answer(plans: Mapping[str, Plan]) -> str:
         plans: by partitioner, at least one, all of one batch and capacity.
     """
     best = min(plans.values(), key=_quality)
-    capacity, peak = format_bytes(best.capacity_bytes), format_bytes(best.peak_bytes)
+    capacity, peak = format_bytes(best.memory_bytes), format_bytes(best.peak_bytes)
     if best.num_parts == 1:
         return f"The whole batch fits into {capacity}: its training step needs an estimated {peak}."
     parts = f"{best.num_parts} micro-batches ({_reason(best, list(plans.values()))})"
@@ -254,7 +254,7 @@ def describe_buffer(asked: Mapping[str, Any]) -> list[str]:
         check_bytes("row", asked["row"]),
         num_edges=asked["edges"],
         edge_bytes=check_bytes("edge", asked["edge"]),
-        memory_bytes=asked["memory"],
+        memory=asked["memory"],
         working_bytes=asked["working"],
         disk_read_bytes=disk.read_bytes,
         learnt=asked["learnt"],
@@ -266,7 +266,7 @@ def describe_buffer(asked: Mapping[str, Any]) -> list[str]:
 
 
 def _answer(plan: BufferPlan, memory: str) -> str:
-    used = format_bytes(plan.memory_bytes)
+    used = format_bytes(plan.peak_bytes)
     if plan.in_memory:
         return f"Everything fits into {memory}: all rows and edges need {used} with the working memory."
     written = f" and writes {format_bytes(plan.write_bytes)}" if plan.write_bytes else ""
@@ -285,7 +285,7 @@ def _table(plan: BufferPlan, disk: DiskModel) -> list[str]:
         "logical groups (l)": f"{plan.num_logical:,}",
         "partition": format_bytes(plan.partition_bytes),
         "edge bucket, mean": format_bytes(plan.bucket_bytes),
-        "memory": f"{format_bytes(plan.memory_bytes)}, of which {format_bytes(plan.working_bytes)} beside the buffer",
+        "memory": f"{format_bytes(plan.peak_bytes)}, of which {format_bytes(plan.working_bytes)} beside the buffer",
         "read per epoch": format_bytes(plan.read_bytes),
         "written per epoch": format_bytes(plan.write_bytes),
         "I/O per epoch, modelled": f"{moved:,.1f} s at {format_bytes(disk.bytes_per_second)}/s and "

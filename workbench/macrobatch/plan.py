@@ -12,7 +12,7 @@ nodes that the layer would expand (equation 5; `aggregate_cost` compares it with
 Hoang et al.: "BatchGNN: Efficient CPU-based distributed GNN training on very large graphs", appendices A and C.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -350,11 +350,37 @@ class MacrobatchPlan:
     held_bytes: int
     unplanned_bytes: int
 
+    @property
+    def choice(self) -> Mapping[str, Any]:
+        return {"size": self.size, "group_size": self.group_size, "use_aggregates": self.use_aggregates}
+
+    @property
+    def predicted(self) -> Mapping[str, float]:
+        found = {"peak_bytes": self.held_bytes, "moved_bytes": self.moved_bytes, "fetched_rows": self.fetched_rows}
+        return {**found, "unplanned_bytes": self.unplanned_bytes}
+
+    @property
+    def error(self) -> float:
+        """0: counted, on the batches that were passed."""
+        return 0.0
+
+    def code(self) -> str:
+        """Lines that train on `graph` and `ids` with rows of the store `x`; `aggregated` if aggregates are used."""
+        sampler = "wb.macrobatch.WithoutInputLayer(sampler)" if self.use_aggregates else "sampler"
+        store = "wb.training.AggregatedRows(x, aggregated)" if self.use_aggregates else "x"
+        return (
+            f"sampling, store = {sampler}, {store}\n"
+            "loader = wb.macrobatch.batches(\n"
+            "    graph, ids, sampler=sampling, store=store, batch_size=batch_size,\n"
+            f"    size={self.size}, group_size={self.group_size},\n)\n"
+            "for _, mb, rows in loader:\n    wb.train_step(model, mb, rows, y, loss_fn, optimizer)\n"
+        )
+
 
 def choose_macrobatch(
     ranks: Sequence[MacrobatchCounts],
     row_bytes: int,
-    capacity_bytes: int,
+    memory_bytes: int,
     *,
     aggregates: bool | None = None,
     aggregates_bytes: int = 0,
@@ -365,7 +391,7 @@ def choose_macrobatch(
 
     Args:
         row_bytes: S, bytes of a row of features, and of an aggregate.
-        capacity_bytes: bytes of batches and rows that a rank may hold.
+        memory_bytes: bytes of batches and rows that a rank may hold.
         aggregates: use aggregates, or do not; None: if they do not move more bytes than the batches one by one.
         aggregates_bytes: bytes that a rank's aggregates take in memory, which count as held; 0 if they are on disk.
     """
@@ -379,11 +405,11 @@ def choose_macrobatch(
         for plan in _plans(ranks, use, row_bytes, unplanned, aggregates_bytes if use else 0)
         if aggregates is not None or not use or plan.moved_bytes <= unplanned
     ]
-    fitting = [plan for plan in found if plan.held_bytes <= capacity_bytes]
+    fitting = [plan for plan in found if plan.held_bytes <= memory_bytes]
     if not fitting:
         least = min(found, key=lambda plan: plan.held_bytes)
         raise CapacityError(
-            f"capacity_bytes is {capacity_bytes} ({format_bytes(capacity_bytes)}), but the smallest macrobatch (size "
+            f"memory is {memory_bytes} ({format_bytes(memory_bytes)}), but the smallest macrobatch (size "
             f"{least.size}, group_size {least.group_size}, {'with' if least.use_aggregates else 'without'} aggregates) "
             f"holds {least.held_bytes} bytes ({format_bytes(least.held_bytes)}); raise the capacity, or lower "
             "batch_size or the fanouts"
@@ -450,14 +476,14 @@ def plan_macrobatch(
     counts: Counted,
     *,
     row_bytes: int,
-    capacity_bytes: int | str,
+    memory: int | str,
     aggregates: bool | None = None,
     aggregates_bytes: int | str = 0,
     group: Group = None,
 ) -> MacrobatchPlan:
     """Choose B, F and whether to use precomputed aggregates, before a run, from batches sampled for the purpose.
 
-        plan = wb.macrobatch.plan_macrobatch(wb.batches(…).epoch(0), row_bytes=x[0].nbytes, capacity_bytes="2GiB")
+        plan = wb.macrobatch.plan_macrobatch(wb.batches(…).epoch(0), row_bytes=x[0].nbytes, memory="2GiB")
         sampler = wb.macrobatch.WithoutInputLayer(sampler) if plan.use_aggregates else sampler
         rows = wb.training.AggregatedRows(x, aggregated) if plan.use_aggregates else x
         loader = wb.macrobatch.batches(…, sampler=sampler, store=rows, size=plan.size, group_size=plan.group_size)
@@ -474,7 +500,7 @@ def plan_macrobatch(
         counts: this rank's `workbench.macrobatch.count_macrobatches`; or, in one process, a list of those of all ranks;
             or batches of a process that samples alone, with all layers.
         row_bytes: bytes of a row of features, and of an aggregate.
-        capacity_bytes: bytes, or text such as "2GiB", that each rank may hold.
+        memory: bytes, or text such as "2GiB", that each rank may hold.
         aggregates: True or False to decide otherwise than by bytes; None: by bytes.
         aggregates_bytes: bytes that this rank's aggregates take in memory, if they are used; 0 if they are on disk.
         group: the ranks; None for all.
@@ -490,7 +516,7 @@ def plan_macrobatch(
     Source: Hoang et al., "BatchGNN" (2023), equations 2 to 5; B and F of its figure 1.
     """
     check_at_least("row_bytes", row_bytes, 1)
-    capacity = check_bytes("capacity_bytes", capacity_bytes)
+    capacity = check_bytes("memory", memory)
     extra = check_bytes("aggregates_bytes", aggregates_bytes, 0)
     if isinstance(counts, Sequence) and len(counts) and isinstance(counts[0], MacrobatchCounts):
         ranks: Any = counts

@@ -51,7 +51,7 @@ class Plan:
         method: the partition method that made the parts, never "auto" ("a + b" if parts of one method were split by
             another because memory was short); for an unpartitioned batch the method requested.
         strategy: "even" or "split".
-        capacity_bytes: the capacity that each micro-batch's step must fit into.
+        memory_bytes: device memory that each micro-batch's step must fit into.
         redundancy: input nodes of the micro-batches relative to the batch's.
         seconds: planning time by stage: "estimate", "partition", "split".
         tried: (number of parts, peak bytes of the largest part), in the order first tried; of numbers that were not
@@ -64,7 +64,7 @@ class Plan:
     estimates: tuple[MemoryEstimate, ...]
     method: str
     strategy: str
-    capacity_bytes: int
+    memory_bytes: int
     redundancy: Redundancy
     seconds: Mapping[str, float]
     tried: tuple[tuple[int, int], ...]
@@ -84,8 +84,25 @@ class Plan:
         """Estimated peak of the largest micro-batch; 0 for an empty batch."""
         return max((estimate.peak_bytes for estimate in self.estimates), default=0)
 
+    @property
+    def choice(self) -> Mapping[str, Any]:
+        return {"num_parts": self.num_parts, "method": self.method}
+
+    @property
+    def predicted(self) -> Mapping[str, float]:
+        return {"peak_bytes": self.peak_bytes, "read_rows": self.redundancy.total_inputs}
+
+    @property
+    def error(self) -> float | None:
+        """Error that the estimator of a traced module states; 0 for layers whose memory is computed exactly."""
+        return max((estimate.error or 0.0 for estimate in self.estimates), default=0.0)
+
+    def code(self) -> str:
+        """Lines that train on the batch that was planned, `mb`, with this plan, `plan`."""
+        return "loss = wb.train_step(model, mb.split(plan.assignment), x, y, loss_fn, optimizer)\n"
+
     def __repr__(self) -> str:
-        sizes = f"{format_bytes(self.peak_bytes)} of {format_bytes(self.capacity_bytes)}"
+        sizes = f"{format_bytes(self.peak_bytes)} of {format_bytes(self.memory_bytes)}"
         return f"Plan({self.num_parts} parts by {self.method_name}, {sizes}, redundancy {self.redundancy.ratio:.2f})"
 
 
@@ -93,7 +110,7 @@ def plan_micro_batches(
     model: nn.Module,
     mb: MiniBatch,
     *,
-    capacity_bytes: int | str,
+    memory: int | str,
     method: str = "auto",
     optimizer: Optimizer = "adam",
     seed: int = 0,
@@ -115,7 +132,7 @@ def plan_micro_batches(
     Args:
         model: the module as `workbench.train_step` calls it, in its current mode (train or eval).
         mb: the batch; all of its seeds have labels.
-        capacity_bytes: device memory that the whole step must fit into, in bytes or as text such as "8GiB".
+        memory: device memory that the whole step must fit into, in bytes or as text such as "8GiB".
         method: a name of `workbench.partition.PARTITION_METHODS`, or "auto" or "fast", which resolve once, for all
             partitions.
         optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer of the model's parameters.
@@ -144,7 +161,7 @@ def plan_micro_batches(
 
     Source: Betty (ASPLOS 2023), section 4.4.3, which increases the number of parts one at a time.
     """
-    capacity_bytes = check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
+    memory_bytes = check_options(memory, method, margin, node_parts, strategy, max_parts)
     check_seed(seed)
     watch = Stopwatch()
     with watch.phase("estimate"):
@@ -154,7 +171,7 @@ def plan_micro_batches(
     return plan_with(
         estimator,
         mb,
-        capacity_bytes=capacity_bytes,
+        memory=memory_bytes,
         method=method,
         seed=seed,
         margin=margin,
@@ -169,7 +186,7 @@ def plan_with(
     estimator: Estimator,
     mb: MiniBatch,
     *,
-    capacity_bytes: int | str,
+    memory: int | str,
     method: str = "auto",
     seed: int = 0,
     margin: float = 0.02,
@@ -182,7 +199,7 @@ def plan_with(
 
     The other arguments and the errors are those of `plan_micro_batches`; seconds of `watch` count as planning time.
     """
-    capacity_bytes = check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
+    memory_bytes = check_options(memory, method, margin, node_parts, strategy, max_parts)
     check_seed(seed)
     refuse_halo(mb.exchanges, "planned")
     partitioner = Partitioner(method, seed=seed, node_parts=node_parts)
@@ -190,14 +207,14 @@ def plan_with(
     candidate, tried = Candidate((), ()), ()
     if mb.num_seeds:
         limit = _part_limit(mb, node_parts, max_parts)
-        candidate, tried = find_fitting(builder, Budget(capacity_bytes, margin), strategy, limit)
+        candidate, tried = find_fitting(builder, Budget(memory_bytes, margin), strategy, limit)
     return Plan(
         assignment=_assignment(candidate, mb),
         micro=candidate.micro,
         estimates=candidate.estimates,
         method=" + ".join(candidate.methods) or method,
         strategy=strategy,
-        capacity_bytes=capacity_bytes,
+        memory_bytes=memory_bytes,
         redundancy=redundancy(candidate.micro, mb),
         seconds={stage: builder.watch.seconds.get(stage, 0.0) for stage in STAGES},
         tried=tried,
@@ -290,10 +307,10 @@ def _check_feasible(builder: CandidateBuilder, whole: Candidate, budget: Budget,
     estimate = whole.estimates[0]
     fixed, step = estimate.fixed_bytes, estimate.phase_bytes["step"]
     narrower = "use a narrower model or optimizer='sgd'"
-    if budget.required_bytes(fixed, fixed) >= budget.capacity_bytes:
+    if budget.required_bytes(fixed, fixed) >= budget.memory_bytes:
         subject = "parameters and optimizer state alone need"
         raise budget.capacity_error(subject, fixed, fixed, narrower, _sufficient(builder, whole, limit))
-    if budget.required_bytes(step, fixed) > budget.capacity_bytes:
+    if budget.required_bytes(step, fixed) > budget.memory_bytes:
         subject = "the optimizer step, for any number of parts, needs"
         raise budget.capacity_error(subject, step, fixed, narrower, _sufficient(builder, whole, limit))
     if lower_bound_exceeds(builder, budget):
@@ -397,7 +414,7 @@ STRATEGIES: Mapping[str, Callable[[CandidateBuilder, Candidate, Budget, int], Se
 
 
 def check_options(
-    capacity_bytes: int | str,
+    memory: int | str,
     method: str,
     margin: float,
     node_parts: Tensor | None,
@@ -410,7 +427,7 @@ def check_options(
         ValueError: An option is out of range or unknown, or `node_parts` does not go with the method.
         TypeError: `node_parts` is not an integer tensor.
     """
-    capacity_bytes = check_bytes("capacity_bytes", capacity_bytes)
+    memory_bytes = check_bytes("memory", memory)
     check_choice("method", method, partition_choices())
     check_method(method, node_parts)
     check_choice("strategy", strategy, STRATEGIES)
@@ -418,4 +435,4 @@ def check_options(
         raise ValueError(f"margin is {margin!r}; it must be a fraction between 0 and 1, such as 0.02 for 2 %")
     if max_parts is not None:
         check_at_least("max_parts", max_parts, 1)
-    return capacity_bytes
+    return memory_bytes

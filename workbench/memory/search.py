@@ -278,12 +278,12 @@ class Budget:
     """The capacity that estimates must fit into, with a safety margin.
 
     Args:
-        capacity_bytes: memory of the device.
+        memory_bytes: memory of the device.
         margin: fraction of an estimate by which it may be too low.
         error: relative error, in [0, 1), of the estimated bytes that a step adds to the fixed bytes.
     """
 
-    capacity_bytes: int
+    memory_bytes: int
     margin: float
     error: float = 0.0
 
@@ -297,12 +297,12 @@ class Budget:
         return self.required_bytes(estimate.peak_bytes, estimate.fixed_bytes)
 
     def fits(self, estimate: MemoryEstimate) -> bool:
-        return self.required(estimate) <= self.capacity_bytes
+        return self.required(estimate) <= self.memory_bytes
 
     def utilization(self, estimate: MemoryEstimate) -> float:
         """Required bytes over available bytes, both without the fixed bytes: the step fits if it is at most 1."""
         fixed = self.required_bytes(estimate.fixed_bytes, estimate.fixed_bytes)
-        return (self.required(estimate) - fixed) / (self.capacity_bytes - fixed)
+        return (self.required(estimate) - fixed) / (self.memory_bytes - fixed)
 
     def capacity_error(
         self, subject: str, peak_bytes: int, fixed_bytes: int, remedy: str, sufficient: MemoryEstimate
@@ -317,7 +317,7 @@ class Budget:
         required = self.required_bytes(peak_bytes, fixed_bytes)
         with_margin = f", or {required:,} with {self._reserve()}" if required > peak_bytes else ""
         return CapacityError(
-            f"{subject} {_exact(peak_bytes)}{with_margin}, more than the capacity of {_exact(self.capacity_bytes)}: "
+            f"{subject} {_exact(peak_bytes)}{with_margin}, more than the capacity of {_exact(self.memory_bytes)}: "
             f"{remedy}, or a capacity of {_exact(self.required(sufficient))}"
         )
 

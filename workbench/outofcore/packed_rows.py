@@ -31,7 +31,7 @@ def pack_rows(
     batches: Iterable[Any],
     store: FeatureStore | Tensor,
     *,
-    memory_bytes: int | str,
+    memory: int | str,
     group: int = 1,
     overlap: bool = True,
     overwrite: bool = False,
@@ -40,8 +40,8 @@ def pack_rows(
 
         epoch = loader.epoch(0)
         with TemporaryDirectory(dir=fast_disk) as folder:
-            rows = wb.outofcore.pack_rows(f"{folder}/packed", epoch, disk, memory_bytes="1 GiB")
-            for step, mb, x in wb.outofcore.read_ahead(epoch, rows, memory_bytes="1 GiB"):
+            rows = wb.outofcore.pack_rows(f"{folder}/packed", epoch, disk, memory="1 GiB")
+            for step, mb, x in wb.outofcore.read_ahead(epoch, rows, memory="1 GiB"):
                 …
 
     The batches are sampled, and only the ids that they read are kept. Rows are then read in pieces of half the memory,
@@ -51,7 +51,7 @@ def pack_rows(
         folder: folder to create; an interrupted call leaves nothing, or what was there.
         batches: as for `read_ahead`, which must see the same ones, all as one window: `loader.epoch(e)`, not `loader`.
         store: rows by raw-graph id.
-        memory_bytes: memory for rows, here and in `read_ahead`.
+        memory: memory for rows, here and in `read_ahead`.
         group: as for `read_ahead`.
         overlap: as for `read_ahead`.
         overwrite: replace a folder of packed rows.
@@ -67,7 +67,7 @@ def pack_rows(
     check_store("store", store)
     check_at_least("group", group, 1)
     check_type("batches", batches, Iterable, "which is not iterable; pass workbench.batches(…).epoch(0), or a list")
-    capacity = pool_rows(store, memory_bytes)
+    capacity = pool_rows(store, memory)
     folder = Path(folder).absolute()
     _check_free(folder, overwrite)
     plan = plan_rows(trace_of(batches, group), capacity, num_rows=len(store), overlap=overlap)
@@ -165,7 +165,7 @@ class PackedRows(WrappedStore):
         if not torch.equal(ids.cpu(), self._ids[first:last]):
             raise ValueError(
                 f"these are not rows {first:,} to {last:,} of those that were packed, so they were packed for other "
-                "batches, or other memory_bytes, group or overlap; pass the same to pack_rows and read_ahead, with "
+                "batches, or other memory, group or overlap; pass the same to pack_rows and read_ahead, with "
                 "window=None and the batches of one epoch, or call rewind()"
             )
         self._next = last

@@ -46,7 +46,7 @@ def read_ahead(
     batches: Iterable[Any],
     store: FeatureStore | Tensor,
     *,
-    memory_bytes: int | str,
+    memory: int | str,
     window: int | None = None,
     group: int = 1,
     overlap: bool = True,
@@ -56,7 +56,7 @@ def read_ahead(
 
         disk = wb.DiskRows(folder)
         loader = wb.batches(graph, train_ids, sampler=sampler, batch_size=1000)
-        for step, mb, rows in wb.outofcore.read_ahead(loader, disk, memory_bytes="1 GiB"):
+        for step, mb, rows in wb.outofcore.read_ahead(loader, disk, memory="1 GiB"):
             wb.train_step(model, mb, rows, y, cross_entropy, optimizer)
 
     Samples are those of training in memory, bit for bit, because they don't depend on what is read. `plan_rows` says
@@ -65,18 +65,18 @@ def read_ahead(
     the pool and ends its thread. One loop over several epochs goes on with the rows in memory, and reads fewer:
 
         steps = loader.steps(10 * len(loader))
-        for step, mb, rows in wb.outofcore.read_ahead(steps, disk, memory_bytes="1 GiB", window=len(loader)):
+        for step, mb, rows in wb.outofcore.read_ahead(steps, disk, memory="1 GiB", window=len(loader)):
             …
 
     A group's rows are in memory until the loop asks for the next group, so don't pass the object to `wb.prefetch`.
 
-    Memory: `memory_bytes` of rows; beside it the samples of two windows, 20 bytes per row that a window reads, 4 bytes
+    Memory: `memory` of rows; beside it the samples of two windows, 20 bytes per row that a window reads, 4 bytes
     per row of the store, and the buffers of `DiskRows`.
 
     Args:
         batches: batches or tuples that contain one, such as `workbench.batches` or `workbench.edge_batches` yield.
         store: rows by raw-graph id that nobody writes; `DiskRows` or `PackedRows` read directly to the pool.
-        memory_bytes: memory for rows: at least those of two groups one after the other.
+        memory: memory for rows: at least those of two groups one after the other.
         window: batches that are sampled ahead and planned together; None: all.
         group: batches whose rows are read together. Reads of more rows find more neighbours in the file, and take more
             memory.
@@ -101,22 +101,22 @@ def read_ahead(
     check_store("store", store)
     for name, number in {"window": 1 if window is None else window, "group": group}.items():
         check_at_least(name, number, 1)
-    return ReadAhead(batches, store, pool_rows(store, memory_bytes), window, group, overlap, traffic)
+    return ReadAhead(batches, store, pool_rows(store, memory), window, group, overlap, traffic)
 
 
-def pool_rows(store: FeatureStore, memory_bytes: int | str) -> int:
+def pool_rows(store: FeatureStore, memory: int | str) -> int:
     """Number of rows of a store that a pool has memory for, no more than the store has.
 
     Args:
         store: the store.
-        memory_bytes: at least one row.
+        memory: at least one row.
     """
     row_bytes = torch.empty(1, *store.row_shape, dtype=store.dtype).nbytes
-    budget = check_bytes("memory_bytes", memory_bytes)
+    budget = check_bytes("memory", memory)
     if budget < row_bytes:
-        raise CapacityError(f"memory_bytes is {budget}, less than a row's {row_bytes}; raise it")
+        raise CapacityError(f"memory is {budget}, less than a row's {row_bytes}; raise it")
     capacity = min(budget // max(1, row_bytes), max(1, len(store)))
-    check_fits(f"a pool of {capacity:,} rows", capacity * row_bytes, "lower memory_bytes")
+    check_fits(f"a pool of {capacity:,} rows", capacity * row_bytes, "lower memory")
     return capacity
 
 

@@ -1,10 +1,10 @@
 """`plan_reading`: chooses how rows are read, from counts before the run: Belady's rule, packing or a buffer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -55,18 +55,62 @@ class ReadingPlan:
     """The way of reading that a disk takes the least time for, and the others.
 
     Args:
-        choice: the fastest.
+        best: the fastest.
         others: all others that fit into memory, fastest first.
         memory_bytes: memory for rows, and for the edges of the buffer.
         gap_bytes: for `DiskRows`: what the disk transfers in the time of another read.
         disk: the disk.
     """
 
-    choice: Reading
+    best: Reading
     others: tuple[Reading, ...]
     memory_bytes: int
     gap_bytes: int
     disk: DiskModel
+
+    @property
+    def choice(self) -> Mapping[str, Any]:
+        """The method, and what it needs to know."""
+        best, names = self.best, {"method": self.best.method}
+        if best.method == "buffer":
+            return {**names, "num_partitions": best.num_partitions, "capacity": best.capacity}
+        return {**names, "group": best.group, "memory": self.memory_bytes, "gap_bytes": self.gap_bytes}
+
+    @property
+    def predicted(self) -> Mapping[str, float]:
+        best = self.best
+        found = {"read_bytes": best.read_bytes, "written_bytes": best.written_bytes, "reads": best.num_reads}
+        return {**found, "epoch_seconds": best.seconds}
+
+    @property
+    def error(self) -> float | None:
+        """0: bytes and reads are counted. None for a buffer, whose partitions are supposed to be of the same size."""
+        return None if self.best.method == "buffer" else 0.0
+
+    def code(self) -> str:
+        """Lines that train on the batches of an epoch of `loader`, with the rows in the folder `features`.
+
+        A buffer is of `graph`, and samples by itself; others may use the folder `packed`.
+        """
+        best, ahead = self.best, f"memory={self.memory_bytes}, group={self.best.group}"
+        train = "    wb.train_step(model, mb, rows, y, loss_fn, optimizer)\n"
+        disk = f"epoch, disk = loader.epoch(0), wb.DiskRows(features, gap_bytes={self.gap_bytes})\n"
+        if best.method == "belady":
+            return f"{disk}for _, mb, rows in wb.outofcore.read_ahead(epoch, disk, {ahead}):\n{train}"
+        if best.method == "packed":
+            pack = f"in_order = wb.outofcore.pack_rows(packed, epoch, disk, {ahead})\n"
+            return f"{disk}{pack}for _, mb, rows in wb.outofcore.read_ahead(epoch, in_order, {ahead}):\n{train}"
+        return (
+            "store = wb.outofcore.PartitionStore.build(\n"
+            f"    folder, graph, rows=x, train_idx=ids, num_partitions={best.num_partitions}\n)\n"
+            f"sizes = {best.num_partitions}, {best.capacity}, store.num_train_partitions\n"
+            f"with wb.outofcore.PartitionBuffer(store, capacity={best.capacity}) as buffer:\n"
+            "    order = wb.outofcore.node_order(*sizes)\n"
+            "    seeds = torch.isin(store.node_ids, ids).nonzero()[:, 0]\n"
+            "    batches = wb.outofcore.batches(buffer, order, seeds, sampler=sampler, batch_size=batch_size)\n"
+            "    for state, _, mb in batches:\n"
+            "        wb.train_step(model, mb, state.rows, y[store.node_ids], loss_fn, optimizer)\n"
+        )
 
 
 def plan_reading(
@@ -74,7 +118,7 @@ def plan_reading(
     *,
     num_rows: int,
     row_bytes: int,
-    memory_bytes: int | str,
+    memory: int | str,
     disk: DiskModel,
     groups: Sequence[int] = (1, 2, 4, 8, 16),
     num_epochs: int = 1,
@@ -91,7 +135,7 @@ def plan_reading(
             loader.epoch(0))`.
         num_rows: number of rows on disk.
         row_bytes: bytes of a row.
-        memory_bytes: memory for rows, and for the edges of the buffer; that of the graph, from which all others
+        memory: memory for rows, and for the edges of the buffer; that of the graph, from which all others
             sample, comes on top unless it is memory-mapped.
         disk: bandwidth, reads per second and block, given or `DiskModel.measured(folder)`.
         groups: numbers of batches whose rows may be read together.
@@ -125,8 +169,8 @@ def plan_reading(
         check_at_least(name, number, 1)
     for group in groups:
         check_at_least("a group", group, 1)
-    memory = check_bytes("memory_bytes", memory_bytes)
-    rows = _Rows(trace, num_rows, row_bytes, memory, disk.block_bytes, min(disk.read_bytes, MAX_READ))
+    memory_bytes = check_bytes("memory", memory)
+    rows = _Rows(trace, num_rows, row_bytes, memory_bytes, disk.block_bytes, min(disk.read_bytes, MAX_READ))
     found, reasons = [], list[str]()
     for group in groups:
         try:
@@ -139,16 +183,16 @@ def plan_reading(
             found.append(_packed(rows, plan, group, disk, packed_uses))
     if num_edges is not None:
         sizes = num_rows, row_bytes, num_edges, edge_bytes, num_partitions, num_train_partitions
-        buffer = _buffer(*sizes, num_epochs=num_epochs, memory=memory, disk=disk)
+        buffer = _buffer(*sizes, num_epochs=num_epochs, memory_bytes=memory_bytes, disk=disk)
         found += [buffer] if buffer is not None else []
     if not found:
         needed = rows.needed(groups[0]) if groups else 0
         raise CapacityError(
-            f"nothing fits into {format_bytes(memory)}: {'; '.join(reasons) or 'groups is empty'}. Raise memory_bytes "
+            f"nothing fits into {format_bytes(memory_bytes)}: {'; '.join(reasons) or 'groups is empty'}. Raise memory "
             f"to {needed}, or lower batch_size"
         )
-    choice, *others = sorted(found, key=lambda reading: reading.seconds)
-    return ReadingPlan(choice=choice, others=tuple(others), memory_bytes=memory, gap_bytes=rows.gap, disk=disk)
+    best, *others = sorted(found, key=lambda reading: reading.seconds)
+    return ReadingPlan(best=best, others=tuple(others), memory_bytes=memory_bytes, gap_bytes=rows.gap, disk=disk)
 
 
 @dataclass(frozen=True)
@@ -191,11 +235,14 @@ class _Rows:
 def _belady(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel) -> Reading:
     reads = [ids for ids, _ in plan.reads()]
     nbytes, count = rows.cost(reads, rows.num_rows)
-    seconds = {
-        "seconds": disk.seconds(nbytes, count),
-        "first_seconds": disk.seconds(*rows.cost(reads[:1], rows.num_rows)),
-    }
-    return Reading(method="belady", group=group, read_bytes=nbytes, num_reads=count, **seconds)
+    return Reading(
+        method="belady",
+        group=group,
+        read_bytes=nbytes,
+        num_reads=count,
+        seconds=disk.seconds(nbytes, count),
+        first_seconds=disk.seconds(*rows.cost(reads[:1], rows.num_rows)),
+    )
 
 
 def _packed(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel, uses: int) -> Reading:
@@ -207,10 +254,15 @@ def _packed(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel, uses: int) 
     written = ceil(plan.num_rows * rows.row_bytes / uses)
     read, reads = nbytes + ceil(first / uses), count + ceil(before / uses)
     writes = ceil(written / MAX_READ)
-    options = {"read_bytes": read, "num_reads": reads, "written_bytes": written}
-    options["seconds"] = disk.seconds(read + written, reads + writes)
-    options["first_seconds"] = disk.seconds(read - nbytes + begin + written, reads - count + begins + writes)
-    return Reading(method="packed", group=group, **options)
+    return Reading(
+        method="packed",
+        group=group,
+        read_bytes=read,
+        num_reads=reads,
+        written_bytes=written,
+        seconds=disk.seconds(read + written, reads + writes),
+        first_seconds=disk.seconds(read - nbytes + begin + written, reads - count + begins + writes),
+    )
 
 
 def _buffer(
@@ -222,7 +274,7 @@ def _buffer(
     num_train: int,
     *,
     num_epochs: int,
-    memory: int,
+    memory_bytes: int,
     disk: DiskModel,
 ) -> Reading | None:
     """The largest buffer that fits into memory, in MariusGNN's order; None: not two partitions fit."""
@@ -232,7 +284,7 @@ def _buffer(
     check_at_least("num_train_partitions", num_train, 1, most=num_partitions)
     partition = whole_blocks(ceil(num_nodes / num_partitions) * row_bytes)
     bucket = num_edges * edge_bytes / num_partitions**2
-    fitting = [c for c in range(2, num_partitions + 1) if buffer_bytes(c, partition, bucket) <= memory]
+    fitting = [c for c in range(2, num_partitions + 1) if buffer_bytes(c, partition, bucket) <= memory_bytes]
     if not fitting:
         return None
     capacity = fitting[-1]

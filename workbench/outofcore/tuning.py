@@ -6,7 +6,7 @@ is as large as memory allows, because fewer logical groups are loaded fewer time
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -68,7 +68,7 @@ class BufferPlan:
         return self.capacity == self.num_partitions
 
     @property
-    def memory_bytes(self) -> int:
+    def peak_bytes(self) -> int:
         """Memory used: the partitions in the buffer, their buckets twice (as stored and sorted), and the rest."""
         return buffer_bytes(self.capacity, self.partition_bytes, self.bucket_bytes) + self.working_bytes
 
@@ -102,6 +102,29 @@ class BufferPlan:
         """A state per pair of groups, each one group from the last."""
         return self.num_logical * (self.num_logical - 1) // 2 + 1
 
+    @property
+    def choice(self) -> Mapping[str, Any]:
+        return {"num_partitions": self.num_partitions, "capacity": self.capacity, "num_logical": self.num_logical}
+
+    @property
+    def predicted(self) -> Mapping[str, float]:
+        found = {"peak_bytes": self.peak_bytes, "read_bytes": self.read_bytes, "written_bytes": self.write_bytes}
+        return {**found, "operations": self.num_operations}
+
+    @property
+    def error(self) -> float | None:
+        """Not known: partitions and buckets are supposed to be of the same size."""
+        return None
+
+    def code(self) -> str:
+        """Lines that go through an epoch of `graph` with the rows `x`, on disk in `folder`, by this plan, `plan`."""
+        return (
+            f"store = wb.outofcore.PartitionStore.build(folder, graph, rows=x, num_partitions={self.num_partitions})\n"
+            f"with wb.outofcore.PartitionBuffer(store, capacity={self.capacity}) as buffer:\n"
+            "    for state in buffer.epoch(plan.order(epoch=0)):\n"
+            "        ...\n"
+        )
+
     def order(self, *, seed: int = 0, epoch: int = 0) -> BucketOrder:
         """The order of an epoch with these settings.
 
@@ -119,7 +142,7 @@ def plan_buffer(
     *,
     num_edges: int,
     edge_bytes: int,
-    memory_bytes: int | str,
+    memory: int | str,
     working_bytes: int | str = 0,
     disk_read_bytes: int | str = "64 KiB",
     learnt: bool = False,
@@ -137,7 +160,7 @@ def plan_buffer(
         row_bytes: bytes of a node's features or learnt values.
         num_edges: number of edges.
         edge_bytes: bytes of an edge on disk: 16 for two int64 ids, 24 with a relation.
-        memory_bytes: memory available, such as "16 GiB".
+        memory: memory available, such as "16 GiB".
         working_bytes: memory needed beside the buffer: `peak_bytes` of `estimate_memory`.
         disk_read_bytes: size D of a read above which the disk's time is bandwidth, not latency: bandwidth divided by
             reads per second.
@@ -155,7 +178,7 @@ def plan_buffer(
     Source: Waleffe et al., "MariusGNN" (EuroSys 2023), section 6: p = min(features / D, √(edges / D)), the largest c
     with c · partition + 2 c² · bucket + working memory < memory, and l = 2 p / c.
 
-    >>> plan = plan_buffer(10**6, 400, num_edges=10**7, edge_bytes=16, memory_bytes="200 MiB", working_bytes="50 MiB")
+    >>> plan = plan_buffer(10**6, 400, num_edges=10**7, edge_bytes=16, memory="200 MiB", working_bytes="50 MiB")
     >>> plan.num_partitions, plan.capacity, plan.num_logical
     (49, 14, 7)
     """
@@ -164,7 +187,7 @@ def plan_buffer(
     check_at_least("num_edges", num_edges, 0)
     check_at_least("edge_bytes", edge_bytes, 1)
     check_choice("method", method, _METHODS)
-    memory, working = check_bytes("memory_bytes", memory_bytes), check_bytes("working_bytes", working_bytes, 0)
+    memory_bytes, working = check_bytes("memory", memory), check_bytes("working_bytes", working_bytes, 0)
     if state_bytes is not None:
         check_at_least("state_bytes", state_bytes, 1)
         if not learnt:
@@ -174,7 +197,7 @@ def plan_buffer(
     wanted, limit = sizes.most_partitions(check_bytes("disk_read_bytes", disk_read_bytes), max_partitions)
     settings = list(_settings(wanted, min(max_partitions, num_nodes), odd=method == "balanced"))
     for num_logical, p in settings:
-        if sizes.memory(num_logical, p) <= memory:
+        if sizes.memory(num_logical, p) <= memory_bytes:
             return BufferPlan(
                 num_partitions=p,
                 capacity=_capacity(num_logical, p),
@@ -186,7 +209,7 @@ def plan_buffer(
                 limit="memory" if p > wanted else limit,
                 method=method,
             )
-    raise CapacityError(_nothing_fits(sizes, settings, memory, working))
+    raise CapacityError(_nothing_fits(sizes, settings, memory_bytes, working))
 
 
 @dataclass(frozen=True)
@@ -243,7 +266,7 @@ def _nothing_fits(sizes: _Sizes, settings: list[tuple[int, int]], memory: int, w
     needed = sizes.memory(num_logical, p)
     return (
         f"no buffer fits into {format_bytes(memory)}: the smallest, {_capacity(num_logical, p)} of {p} partitions, "
-        f"needs {format_bytes(needed)}, of which {format_bytes(working)} are working memory; raise memory_bytes to "
+        f"needs {format_bytes(needed)}, of which {format_bytes(working)} are working memory; raise memory to "
         f"{needed}, lower working_bytes with smaller batches (or micro-batches), or raise max_partitions"
     )
 

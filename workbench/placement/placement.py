@@ -1,10 +1,10 @@
 """`place_rows`: choose the rows that each device holds; `Placement`: where it finds a row, at what expected cost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,6 +51,24 @@ class Placement:
     def num_rows(self) -> int:
         """Number of rows of the store."""
         return self.problem.num_rows
+
+    @property
+    def choice(self) -> Mapping[str, Any]:
+        return {"method": self.method, "rows_per_device": [len(rows) for rows in self.buffers]}
+
+    @property
+    def predicted(self) -> Mapping[str, float]:
+        """Expected costs per batch, in the unit of the costs given, and how many rows are on devices."""
+        return {"largest_cost": self.largest_cost, "total_cost": self.total_cost, "held_rows": self.num_distinct}
+
+    @property
+    def error(self) -> float:
+        """0: the costs are those of the probabilities given."""
+        return 0.0
+
+    def code(self) -> str:
+        """Lines in which a rank of `rank` reads the rows `x` as this placement, `placement`, has placed them."""
+        return "rows = wb.placement.PlacedRows(placement, rank, host=wb.MemoryRows(x))\n"
 
     def lookup(self, device: int) -> RowLookup:
         """Return where a device finds every row. Of peers that cost the same, the next in cyclic order is read.

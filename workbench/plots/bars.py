@@ -531,10 +531,10 @@ def plan_bars(plan: Plan) -> go.Figure:
     if plan.num_parts > _DISTINCT:
         estimates = sorted(estimates, key=lambda estimate: -estimate.peak_bytes)
         axis = "micro-batches, largest first"
-    highest = max(plan.peak_bytes, plan.capacity_bytes)
+    highest = max(plan.peak_bytes, plan.memory_bytes)
     unit, factor = unit_of("peak_bytes", highest)
     figure = go.Figure(term_bars([*range(plan.num_parts)], [estimate.terms for estimate in estimates], factor))
-    _draw_capacity(figure, plan.capacity_bytes, factor)
+    _draw_capacity(figure, plan.memory_bytes, factor)
     gap = 0.25 if plan.num_parts <= _LABELLED else 0.05 if plan.num_parts <= _DISTINCT else 0.0
     figure.update_layout(barmode="stack", bargap=gap, showlegend=True, legend_traceorder="normal")
     dtick = 1 if plan.num_parts <= _LABELLED else None

@@ -184,7 +184,7 @@ def plan_search(plan: Plan) -> go.Figure:
         raise ValueError("the planner tried no number of micro-batches; plan for a batch with seeds")
     tries = [(place, k, nbytes) for place, (k, nbytes) in enumerate(plan.tried, 1)]
     # Fewer parts than planned may be within the capacity, but not within the planner's safety margin.
-    fits = [k >= plan.num_parts and nbytes <= plan.capacity_bytes for _, k, nbytes in tries]
+    fits = [k >= plan.num_parts and nbytes <= plan.memory_bytes for _, k, nbytes in tries]
     figure = go.Figure([_tries_trace([*compress(tries, fits)], "fits", PALETTE[0], "circle")])
     too_large = compress(tries, map(not_, fits))
     figure.add_trace(_tries_trace([*too_large], "the largest part does not fit", PALETTE[1], "x"))

@@ -126,7 +126,7 @@ def micro_batches(
     num_parts: int | None = None,
     *,
     model: nn.Module | None = None,
-    capacity_bytes: int | str | None = None,
+    memory: int | str | None = None,
     optimizer: Optimizer = "adam",
     loss_fn: Callable[..., Tensor] = cross_entropy,
     in_dim: int | None = None,
@@ -149,10 +149,10 @@ def micro_batches(
         batch: a `MiniBatch`; DGL blocks (the list that DGL's DataLoader yields); or a PyG batch (from
             `NeighborLoader` or `MiniBatch.to_pyg`). It is not modified.
         num_parts: number of micro-batches, at least 1; a batch with fewer seeds is split into one per seed. None: the
-            fewest that fit into `capacity_bytes`.
+            fewest that fit into `memory`.
         model: the module to plan for: one of the library, or any that `workbench.train_step` can call, which includes
             modules of DGL's and PyG's layers. With `num_parts`, for `verify` alone.
-        capacity_bytes: device memory for the training step, in bytes or as text such as "8GiB". On a GPU, what the
+        memory: device memory for the training step, in bytes or as text such as "8GiB". On a GPU, what the
             batch occupies there already is subtracted.
         optimizer: "adam", "adamw" or "sgd", or an optimizer of the model's parameters, for the plan.
         loss_fn: the loss function, for the plan.
@@ -174,7 +174,7 @@ def micro_batches(
         (`x`, `y`, `edge_attr`, …) and of `input_id`; other attributes are those of the batch.
 
     Raises:
-        ValueError: Neither `num_parts` nor both of `model` and `capacity_bytes` are given, or both numbers;
+        ValueError: Neither `num_parts` nor both of `model` and `memory` are given, or both numbers;
             `workbench.partition_batch` or `workbench.plan_micro_batches` refuses the arguments; the batch is not
             self-contained; or it was sampled for pairs of nodes: PyG's `LinkNeighborLoader`, or the tuple that DGL's
             DataLoader yields for edge prediction. Its blocks alone are not recognised: they look like any others.
@@ -183,7 +183,7 @@ def micro_batches(
 
     Source: Betty (ASPLOS 2023).
     """
-    _check_goal(num_parts, model, capacity_bytes)
+    _check_goal(num_parts, model, memory)
     refuse_pairs(batch)
     whole = BatchFormat.of(batch)
     if verify and num_parts != 1:
@@ -192,11 +192,11 @@ def micro_batches(
         num_parts = min(num_parts, max(1, whole.mb.num_seeds))
         options = {"method": method, "seed": seed, "node_parts": node_parts}
         return MicroBatches.of(whole, partition_batch(whole.mb, num_parts, **options))
-    assert model is not None and capacity_bytes is not None
+    assert model is not None and memory is not None
     plan = plan_micro_batches(
         model,
         whole.read(),
-        capacity_bytes=check_bytes("capacity_bytes", capacity_bytes) - whole.resident_bytes,
+        memory=check_bytes("memory", memory) - whole.resident_bytes,
         method=method,
         optimizer=optimizer,
         seed=seed,
@@ -209,15 +209,15 @@ def micro_batches(
     return MicroBatches.of(whole, plan.assignment, plan)
 
 
-def _check_goal(num_parts: int | None, model: nn.Module | None, capacity_bytes: int | str | None) -> None:
-    if num_parts is not None and capacity_bytes is None:
+def _check_goal(num_parts: int | None, model: nn.Module | None, memory: int | str | None) -> None:
+    if num_parts is not None and memory is None:
         check_at_least("num_parts", num_parts, 1)
-    elif num_parts is not None or model is None or capacity_bytes is None:
-        given = {"num_parts": num_parts, "model": model, "capacity_bytes": capacity_bytes}
+    elif num_parts is not None or model is None or memory is None:
+        given = {"num_parts": num_parts, "model": model, "memory": memory}
         names = [name for name, value in given.items() if value is not None]
         raise ValueError(
             f"micro_batches got {' and '.join(names) or 'no number of parts'}; pass either num_parts, or model and "
-            'capacity_bytes="8GiB", say, for as few parts as fit'
+            'memory="8GiB", say, for as few parts as fit'
         )
 
 

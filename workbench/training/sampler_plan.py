@@ -1,6 +1,6 @@
 """`plan_sampler`: one number of micro-batches for all batches of a sampler, planned on a few of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -32,19 +32,21 @@ class SamplerPlan:
         num_parts: number of micro-batches.
         part_peak_bytes: estimated peak of the largest micro-batch of each batch that was planned on.
         num_recovering: how many of these batches do not fit: their training steps need OOM recovery.
-        capacity_bytes: the capacity that each micro-batch's step must fit into.
+        memory_bytes: device memory that each micro-batch's step must fit into.
         partitioner: the partition method with its options.
         estimator: the estimator of the model's steps, fitted once.
         num_tried: how many numbers of parts were tried.
+        error: that the estimator of a traced module states; 0 for layers whose memory is computed exactly.
     """
 
     num_parts: int
     part_peak_bytes: tuple[int, ...]
     num_recovering: int
-    capacity_bytes: int
+    memory_bytes: int
     partitioner: Partitioner
     estimator: Estimator
     num_tried: int = 1
+    error: float = 0.0
 
     @property
     def num_batches(self) -> int:
@@ -79,11 +81,28 @@ class SamplerPlan:
         num_parts = min(self.num_parts, max(1, whole.mb.num_seeds))
         return MicroBatches.of(whole, self.partitioner.prepare(whole.mb).cut(num_parts).assignment)
 
+    @property
+    def choice(self) -> Mapping[str, Any]:
+        return {"num_parts": self.num_parts, "method": self.partitioner.method}
+
+    @property
+    def predicted(self) -> Mapping[str, float]:
+        """The largest peak of the batches planned on, and the share of all batches that may need recovery, at most."""
+        return {"peak_bytes": max(self.part_peak_bytes), "share_recovering": self.share_upper_bound}
+
+    def code(self) -> str:
+        """Lines that train on the batches of `loader` with this plan, `plan`."""
+        return (
+            "for _, mb in loader:\n"
+            "    micro = plan.micro_batches(mb)\n"
+            "    wb.train_step(model, micro, x, y, loss_fn, optimizer, recover=wb.Recovery())\n"
+        )
+
     def __repr__(self) -> str:
         largest = format_bytes(max(self.part_peak_bytes))
         return (
             f"SamplerPlan({self.num_parts} parts by {self.partitioner.method}, up to {largest} of "
-            f"{format_bytes(self.capacity_bytes)}; {self.num_recovering} of {self.num_batches} batches need recovery, "
+            f"{format_bytes(self.memory_bytes)}; {self.num_recovering} of {self.num_batches} batches need recovery, "
             f"at most {self.share_upper_bound:.1%} of all)"
         )
 
@@ -92,7 +111,7 @@ def plan_sampler(
     model: nn.Module | TrainingSetup,
     batches: Iterable[Any],
     *,
-    capacity_bytes: int | str,
+    memory: int | str,
     num_batches: int = 32,
     share: float = 0.01,
     margin: float = 0.02,
@@ -112,7 +131,7 @@ def plan_sampler(
             `recover` and `in_dim`.
         batches: an iterable of batches: `MiniBatch`es, DGL blocks or PyG batches, or what `workbench.batches` and DGL's
             DataLoader yield. Only the first `num_batches` are read, and kept while planning.
-        capacity_bytes: device memory that a step must fit into, in bytes or as text such as "8GiB".
+        memory: device memory that a step must fit into, in bytes or as text such as "8GiB".
         num_batches: number of batches to plan on; the more, the closer the bound of the share: 0 of 32 that do not fit
             mean at most 9 % of all with 95 % confidence, 0 of 299 at most 1 %.
         share: share of the batches planned on that may need recovery, in [0, 1).
@@ -131,7 +150,7 @@ def plan_sampler(
     """
     setup = model if isinstance(model, TrainingSetup) else TrainingSetup(model)
     checked = method or ("auto" if node_parts is None else "cluster")
-    capacity_bytes = check_options(capacity_bytes, checked, margin, node_parts, "even", None)
+    memory_bytes = check_options(memory, checked, margin, node_parts, "even", None)
     check_at_least("num_batches", num_batches, 1)
     if not 0 <= share < 1:
         raise ValueError(f"share is {share!r}; it must be a fraction from 0 to less than 1, such as 0.01 for 1 %")
@@ -144,7 +163,7 @@ def plan_sampler(
         raise ValueError("batches is empty; pass the batches to plan on, such as workbench.batches(graph, ids, …)")
     estimator = estimator_for(setup, largest)
     wholes = tuple(estimator(mb) for mb in structures)
-    budget = Budget(capacity_bytes, margin, max(whole.error or 0.0 for whole in wholes))
+    budget = Budget(memory_bytes, margin, max(whole.error or 0.0 for whole in wholes))
     names = [method] if method else ["cluster"] * (node_parts is not None) + ["fast", "auto"]
     plans = []
     for name in names:
@@ -213,7 +232,7 @@ class _Planner:
         if num_parts is None:
             raise CapacityError(
                 f"no number of parts by {self.partitioner.method} makes {len(self.batches) - num_excluded} of "
-                f"{len(self.batches)} batches fit into {format_bytes(self.budget.capacity_bytes)}; use smaller "
+                f"{len(self.batches)} batches fit into {format_bytes(self.budget.memory_bytes)}; use smaller "
                 "fanouts, another method, or a larger share"
             )
         largest = [estimate for estimate, _ in tried[num_parts]]
@@ -221,10 +240,11 @@ class _Planner:
             num_parts=num_parts,
             part_peak_bytes=tuple(estimate.peak_bytes for estimate in largest),
             num_recovering=sum(not self.budget.fits(estimate) for estimate in largest),
-            capacity_bytes=self.budget.capacity_bytes,
+            memory_bytes=self.budget.memory_bytes,
             partitioner=self.partitioner,
             estimator=self.estimator,
             num_tried=len(tried),
+            error=self.budget.error,
         )
 
     def _check_feasible(self, num_excluded: int) -> None:
@@ -233,7 +253,7 @@ class _Planner:
         options = {"method": self.partitioner.method, "seed": self.partitioner.seed}
         options |= {"node_parts": self.partitioner.node_parts, "margin": self.budget.margin}
         mb = self.batches[order[-1 - num_excluded]]
-        plan_with(self.estimator, mb, capacity_bytes=self.budget.capacity_bytes, **options)
+        plan_with(self.estimator, mb, memory=self.budget.memory_bytes, **options)
 
     def _largest(self, position: int, num_parts: int) -> tuple[MemoryEstimate, int]:
         """The estimate of a batch's largest part, and nodes and edges of all of its parts."""

@@ -58,7 +58,7 @@ class Workload:
 def plan_explorer(
     work: Workload,
     *,
-    capacity_bytes: int,
+    memory: int,
     fanouts: Sequence[int] = (10, 25),
     batch_size: int | None = None,
     model: str = "sage-mean",
@@ -72,7 +72,7 @@ def plan_explorer(
 
     Args:
         work: graph and training nodes.
-        capacity_bytes: memory available to each micro-batch's step.
+        memory: memory available to each micro-batch's step.
         fanouts: neighbours per layer, input layer first; at most 5 layers.
         batch_size: number of seeds; None for all.
         model: kind of layer, one of `workbench.build_model`.
@@ -99,7 +99,7 @@ def plan_explorer(
         **bases,
         **{name: _first(fanout, _FANOUTS) for name, fanout in given.items()},
         batch_size=_named(batch_size or len(work.seeds), [*_powers(len(work.seeds)), len(work.seeds)], "{:,}".format),
-        capacity=_named(capacity_bytes, _CAPACITIES, format_bytes),
+        capacity=_named(memory, _CAPACITIES, format_bytes),
         method=_first(method, methods),
         optimizer=tuple(OPTIMIZERS),
         backend=_first(backend, ("cpu", "cuda")),
@@ -125,7 +125,7 @@ def plan_view(work: Workload, **options: Any) -> "go.Figure":
 def make_plan(
     work: Workload,
     *,
-    capacity_bytes: int,
+    memory: int,
     fanouts: Sequence[int] = (10, 25),
     batch_size: int | None = None,
     model: str = "sage-mean",
@@ -141,7 +141,7 @@ def make_plan(
 
     Args:
         work: graph and training nodes.
-        capacity_bytes: memory available to each micro-batch's step.
+        memory: memory available to each micro-batch's step.
         fanouts: neighbours per layer, input layer first; one per layer of the model.
         batch_size: number of seeds, drawn at random; None, or more than the graph has, for all.
         model: kind of layer, one of `workbench.build_model`.
@@ -172,7 +172,7 @@ def make_plan(
     return plan_micro_batches(
         net,
         batch,
-        capacity_bytes=capacity_bytes,
+        memory=memory,
         method=method,
         optimizer=optimizer,
         seed=seed,
@@ -203,7 +203,7 @@ def plan_table(plans: Iterable[Plan]) -> pd.DataFrame:
 def _view(work: Workload, *, layers: int, capacity: int, **values: Any) -> "go.Figure":
     """Call `plan_view` with the controls' values."""
     fanouts = [values.pop(f"fanout_{place}") for place in range(1, _MAX_LAYERS + 1)]
-    return plan_view(work, capacity_bytes=capacity, fanouts=fanouts[:layers], **values)
+    return plan_view(work, memory=capacity, fanouts=fanouts[:layers], **values)
 
 
 def _has_layer(place: int, values: Mapping[str, Any]) -> bool:

@@ -61,7 +61,7 @@ def test_an_epoch_that_needs_more_than_planned_is_cut_again(
 ) -> None:
     plan = module.plan_micro_batches
     capacity = roomy["peak_bytes"] * 4 // 5
-    monkeypatch.setattr(module, "plan_micro_batches", lambda *a, **k: plan(*a, **k | {"capacity_bytes": 2**30}))
+    monkeypatch.setattr(module, "plan_micro_batches", lambda *a, **k: plan(*a, **k | {"memory": 2**30}))
     found = row(module, capacity_bytes=capacity)
     assert found["num_parts"] == 1 and found["cut_again"] >= 1
     assert found["cut_peak_bytes"] <= capacity * 1.05  # of the blocks, those of the whole batch are counted

@@ -68,7 +68,7 @@ def test_edge_weights_count() -> None:
 def test_a_plan_fits_its_budget() -> None:
     model, batch = model_of("basis", 2, WIDE), sample(2)
     budget = wb.estimate_memory(model, batch).peak_bytes * 2 // 3
-    plan = wb.plan_micro_batches(model, batch, capacity_bytes=budget, method="random")
+    plan = wb.plan_micro_batches(model, batch, memory=budget, method="random")
     assert plan.num_parts > 1 and max(estimate.peak_bytes for estimate in plan.estimates) <= budget
 
 

@@ -104,7 +104,7 @@ def test_plans_of_dgl_batches_with_edge_data(kind: type[nn.Module], prefetched: 
     model, blocks = kind(), dgl_blocks(prefetched)
     whole = wb.estimate_memory(model, wb.MiniBatch.from_dgl(blocks), optimizer="sgd")
     capacity = whole.fixed_bytes + (whole.peak_bytes - whole.fixed_bytes) // 2
-    parts = wb.micro_batches(blocks, model=model, capacity_bytes=capacity, optimizer="sgd", verify=False)
+    parts = wb.micro_batches(blocks, model=model, memory=capacity, optimizer="sgd", verify=False)
     assert parts.plan is not None and len(parts) > 1
     dgl_pass(model, parts[0])  # gradients exist from here on
     gradients = rounded(p for p in model.parameters())
@@ -226,7 +226,7 @@ def test_plans_of_pyg_batches_with_edge_attributes() -> None:
     model = PygGine()
     whole = wb.estimate_memory(model, wb.MiniBatch.from_pyg(batch), optimizer="sgd")
     capacity = whole.fixed_bytes + int(0.6 * (whole.peak_bytes - whole.fixed_bytes))
-    parts = wb.micro_batches(batch, model=model, capacity_bytes=capacity, optimizer="sgd", verify=False)
+    parts = wb.micro_batches(batch, model=model, memory=capacity, optimizer="sgd", verify=False)
     assert parts.plan is not None and len(parts) > 1
 
     def run(part: Any) -> None:

@@ -35,8 +35,8 @@ def test_every_method_argument_takes_the_name() -> None:
 
     given: dict[str, Any] = {"method": "in turn"}
     model = wb.build_model("sage-mean", in_dim=8, hidden_dim=8, out_dim=3, num_layers=2)
-    whole = wb.plan_micro_batches(model, BATCH, capacity_bytes="1GiB", **given)
-    half: Any = wb.plan_micro_batches(model, BATCH, capacity_bytes=whole.peak_bytes * 3 // 4, **given)
+    whole = wb.plan_micro_batches(model, BATCH, memory="1GiB", **given)
+    half: Any = wb.plan_micro_batches(model, BATCH, memory=whole.peak_bytes * 3 // 4, **given)
     assert half.num_parts > 1 and half.assignment.equal(torch.arange(40) % half.num_parts)
     x, y = torch.randn(300, 8), torch.arange(300) % 3
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

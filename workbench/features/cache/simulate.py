@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -218,6 +218,25 @@ class CacheCost(NamedTuple):
     rows_per_read: float
     miss_rate: float
     bytes_per_read: float
+
+    @property
+    def choice(self) -> Mapping[str, Any]:
+        return {"policy": self.policy, "capacity_rows": self.capacity_rows}
+
+    @property
+    def predicted(self) -> Mapping[str, float]:
+        return {"miss_rate": self.miss_rate, "read_rows": self.rows_per_read, "missed_bytes": self.bytes_per_read}
+
+    @property
+    def error(self) -> float:
+        """0: counted, on the trace given."""
+        return 0.0
+
+    def code(self) -> str:
+        """Lines that put the cache in front of the store `x`; a static one is of `hottest`, the ids of its rows."""
+        rows = ", rows=hottest" if self.policy == "static" else ""
+        trace = ", trace=trace" if self.policy.startswith("belady") else ""
+        return f'rows = wb.CachedRows(x, {self.capacity_rows}, policy="{self.policy}"{rows}{trace})\n'
 
 
 def cache_costs(
