@@ -142,9 +142,10 @@ def rows_of(config: Config, data: wb.Dataset, advice: Advice, one: Priced) -> fl
 
 
 def peak_of(data: wb.Dataset, model: Any, advice: Advice, one: Priced) -> int:
-    """Largest peak of an epoch's steps, by the meter."""
-    loader = batches_of(data, advice, one)
-    steps = [divided(mb, one.configuration.num_parts) for _, mb in loader.epoch(0)]
+    """Largest peak, by the meter, of as many steps as the advisor sampled batches."""
+    loader, counts = batches_of(data, advice, one), advice.pricer.counts
+    number = len(counts.sampled(labor=one.configuration.labor).batches)
+    steps = [divided(mb, one.configuration.num_parts) for _, mb in loader.steps(number)]
     optimizer = torch.optim.Adam(model.parameters())
     found = wb.profile_epoch(model, steps, data.x, data.y, default_loss(data), optimizer).peak_bytes
     assert found is not None
