@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+import workbench as wb
 from workbench.cli import command, main
 from workbench.cli.data_command import data
 from workbench.cli.reproduction import Described
@@ -144,10 +145,17 @@ COMMANDS = [[], *([name] for name in command.commands), *(["data", name] for nam
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_command_has_help_that_any_terminal_can_show(capsys, words):
+def test_every_command_has_help_that_any_terminal_can_show(capsys, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "80")
     assert main([*words, "--help"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Usage: workbench") and len(out.splitlines()) > 3 and out.isascii()
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"gnn-workbench {wb.__version__}\n"
 
 
 def test_the_overview_shows_every_summary_in_full(capsys):

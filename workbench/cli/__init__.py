@@ -5,6 +5,9 @@ Commands are thin: they parse options, call the library and print; mistyped name
 
 from collections.abc import Sequence
 
+import click
+
+from workbench import __version__
 from workbench.cli.advise_command import advise
 from workbench.cli.command_group import CommandGroup, escape_unencodable_output
 from workbench.cli.data_command import data
@@ -41,6 +44,7 @@ command = CommandGroup(
     help=_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 120},
 )
+command = click.version_option(__version__, prog_name="gnn-workbench", message="%(prog)s %(version)s")(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

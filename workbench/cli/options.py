@@ -30,6 +30,9 @@ STRATEGIES = ("even", "split")
 LSTMS = ("onednn", "native", "cudnn")
 
 
+_MOST_SHOWN = 60  # columns
+
+
 class NameChoice(click.Choice):
     """One of some names; the error about another one asks about the name that was probably meant.
 
@@ -39,6 +42,16 @@ class NameChoice(click.Choice):
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(names)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        """The names, or one word for names that would not fit into a line: help does not wrap it.
+
+        Args:
+            param: the option.
+            ctx: of the command.
+        """
+        shown = super().get_metavar(param, ctx)
+        return shown if shown is None or len(shown) <= _MOST_SHOWN else "NAME"
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         """The message of a usage error.

@@ -22,13 +22,15 @@ from workbench.cli.options import LSTMS, PARTITIONERS, STRATEGIES, NameChoice, d
 )
 @click.option("--fanouts", required=True, metavar="A,B,...", help="Fanouts, input layer first; -1: all neighbours.")
 @click.option("--batch-size", type=int, show_default="all", help="Number of training nodes, drawn at random.")
-@click.option("--capacity", required=True, help="Memory of the device, such as 8GiB or 500MB.")
+@click.option(
+    "--memory", "--capacity", "capacity", required=True, metavar="SIZE", help="Memory of the device, such as 8GiB."
+)
 @click.option("--margin", default=0.02, help="Fraction by which estimates may be too low.")
 @click.option(
     "--method",
     default="auto",
     type=NameChoice(("auto", "fast", *PARTITIONERS, "all")),
-    help="Batch partitioner; all: compare those that take seconds.",
+    help=f"Batch partitioner: auto, fast, {', '.join(PARTITIONERS)}; or all: compare those that take seconds.",
 )
 @click.option(
     "--strategy",
