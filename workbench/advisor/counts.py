@@ -6,7 +6,7 @@ set of counts answers for all of them.
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
@@ -34,8 +34,9 @@ from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.sampler import Sampler
 from workbench.training.profile import profile_epoch
 
-SPLIT_BATCHES = 3
-"""Batches, the largest of those sampled, that are partitioned to count what micro-batches cost."""
+TRIED_BATCHES, SPLIT_BATCHES = 3, 10
+"""Batches, the largest of those sampled, that are partitioned for every number of micro-batches that is tried, and for
+the one that is chosen: a smaller batch may have a larger part."""
 
 _REPETITIONS = 4
 """Of a step that is timed: the fastest of each phase counts, as whatever else the machine does only adds time."""
@@ -133,7 +134,7 @@ class Sampled:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What it costs to divide a batch into micro-batches, on average over the largest batches.
+    """What it costs to divide a batch into micro-batches, on average over the batches that were divided.
 
     Args:
         num_parts: micro-batches.
@@ -164,6 +165,7 @@ class Estimated:
     estimator: Estimator
     partitioner: Partitioner
     _known: dict[int, Parts] = field(default_factory=dict)
+    _tried: dict[int, Parts] = field(default_factory=dict)
 
     @cached_property
     def _peaks(self) -> list[int]:
@@ -183,22 +185,27 @@ class Estimated:
         beyond = NormalDist().inv_cdf(0.5 ** (1 / epoch)) * stdev(peaks)
         return max(*peaks, round(fmean(peaks) + beyond))
 
-    @cached_property
-    def _largest(self) -> list[tuple[int, MiniBatch]]:
-        chosen = sorted(range(len(self._peaks)), key=lambda place: -self._peaks[place])[:SPLIT_BATCHES]
-        return [(self._peaks[place], self.sampled.batches[place]) for place in chosen]
-
     def parts(self, num_parts: int) -> Parts:
         """Divide the largest batches, or look up what is known."""
         if num_parts not in self._known:
-            self._known[num_parts] = self._counted(num_parts)
+            self._known[num_parts] = self._counted(num_parts, self._largest(SPLIT_BATCHES))
         return self._known[num_parts]
 
-    def _counted(self, num_parts: int) -> Parts:
+    def _roughly(self, num_parts: int) -> Parts:
+        """Divide a few batches, or look up what is known."""
+        if num_parts not in self._known | self._tried:
+            self._tried[num_parts] = self._counted(num_parts, self._largest(TRIED_BATCHES))
+        return (self._tried | self._known)[num_parts]
+
+    def _largest(self, count: int) -> list[MiniBatch]:
+        order = sorted(range(len(self._peaks)), key=lambda place: -self._peaks[place])[:count]
+        return [self.sampled.batches[place] for place in order]
+
+    def _counted(self, num_parts: int, batches: Sequence[MiniBatch]) -> Parts:
         if num_parts == 1:
             return Parts(1, self.peak_bytes)
         peaks, inputs, items, seconds = [], [], [], []
-        for _, whole in self._largest:
+        for whole in batches:
             start = time.perf_counter()
             micro = whole.split(self.partitioner.prepare(whole).cut(min(num_parts, whole.num_seeds)).assignment)
             seconds.append(time.perf_counter() - start)
@@ -206,7 +213,7 @@ class Estimated:
             peaks.append(max(estimate.peak_bytes for estimate in estimates))
             inputs.append(sum(part.num_inputs for part in micro) / whole.num_inputs)
             items.append(sum(map(work, micro)) / work(whole))
-        unseen = self.peak_bytes / max(peak for peak, _ in self._largest)
+        unseen = self.peak_bytes / max(self._peaks)
         typical = median(seconds)  # the first one may compile
         return Parts(num_parts, round(max(peaks) * unseen), fmean(inputs), fmean(items), typical)
 
@@ -214,8 +221,12 @@ class Estimated:
         """The fewest micro-batches that fit, as `plan_micro_batches` searches them; None: no number fits."""
         budget = Budget(memory_bytes, MARGIN, self.error)
         limit = max(mb.num_seeds for mb in self.sampled.batches)
-        found = smallest_fitting(lambda count: budget_share(budget, self.parts(count).peak_bytes), limit)
-        return None if found is None else self.parts(found)
+        found = smallest_fitting(lambda count: budget_share(budget, self._roughly(count).peak_bytes), limit)
+        while found is not None and found <= limit:
+            if budget_share(budget, self.parts(found).peak_bytes) <= 1:
+                return self.parts(found)
+            found += 1
+        return None
 
 
 def budget_share(budget: Budget, peak_bytes: int) -> float:
