@@ -33,4 +33,4 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Run the test with each kind of store."""
     if request.param == "mlflow":
         return request.getfixturevalue("mlflow_store")
-    return open_store(str(tmp_path / "runs.jsonl"))
+    return open_store(tmp_path / "runs.jsonl")

@@ -1,5 +1,6 @@
 """`open_store`: the store of a tracking URI; `finished_points`: what a store has, without importing MLflow."""
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -7,19 +8,20 @@ from workbench.paths import project_root
 from workbench.tracking.store import Store, StoreError, has_mlflow, query_database, shown_uri, tracking_uri
 
 
-def open_store(uri: str | None = None, *, root: Path | None = None) -> Store:
+def open_store(uri: str | os.PathLike[str] | None = None, *, root: Path | None = None) -> Store:
     """Return the store of a tracking URI, without reading or creating anything yet.
 
     Args:
         uri: "sqlite:////absolute/path.db", "http://host:port", another URI of MLflow, or a file that ends in ".jsonl";
-            by default MLFLOW_TRACKING_URI, otherwise `mlflow.db` in `root`, or `runs.jsonl` there without MLflow.
+            text or a path; by default MLFLOW_TRACKING_URI, otherwise `mlflow.db` in `root`, or `runs.jsonl` there
+            without MLflow.
         root: folder of the default store; by default the checkout this package is imported from, otherwise the current
             folder.
 
     Raises:
         StoreError: if the URI is invalid, or needs MLflow and MLflow is not installed.
     """
-    location = tracking_uri(uri, root=root)
+    location = tracking_uri(None if uri is None else os.fspath(uri), root=root)
     if location.endswith(".jsonl"):
         from workbench.tracking.file_store import FileStore
 
