@@ -29,33 +29,37 @@ if TYPE_CHECKING:
 @names_argument
 @store_option
 @page_option
-def report(names: tuple[str, ...], store: str | None, output: Path | None) -> None:
+@click.option("--all", "every", is_flag=True, help="List every figure and size, and the changes of older code.")
+def report(names: tuple[str, ...], store: str | None, output: Path | None, every: bool) -> None:
     """Write the HTML report without running anything.
 
-    It shows the runs made by the current code, and all recorded tables.
+    It shows the runs made by the current code, and all recorded tables. The terminal counts verdicts per paper.
     """
     from workbench.tracking.opening import open_store
 
     figures = load_figures(names)
-    write_lines(write_report(figures, open_store(store), output))
+    write_lines(write_report(figures, open_store(store), output, every=every))
 
 
-def write_report(figures: Sequence[Any], store: Any, output: Path | None) -> list[str]:
-    """Writes the page; returns the status of every figure and size, and the page's path, as lines.
+def write_report(figures: Sequence[Any], store: Any, output: Path | None, *, every: bool = False) -> list[str]:
+    """Writes the page; returns the verdicts and the page's path, as lines.
 
     Args:
         figures: experiments.
         store: contains their runs.
         output: HTML file; None: build/report.html of the project.
+        every: a line per figure and size instead of their number per paper.
     """
     from workbench.report import page
-    from workbench.report.sections import collect, status_lines
+    from workbench.report.sections import collect, status_lines, summary_lines
+    from workbench.report.terminal import terminal_width, wrapped
 
     file = report_file(output)
     sections = collect(figures, store, page=file)
     made_at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     page.write(file, sections, title="GNN Workbench: the papers' figures", made_at=made_at, summary=_environment())
-    return [*status_lines(sections), "", f"report: {file}"]
+    lines = status_lines(sections) if every else wrapped(summary_lines(sections), terminal_width())
+    return [*lines, "", f"report: {file}"]
 
 
 def report_file(output: Path | None) -> Path:

@@ -14,11 +14,13 @@ from typing import Any
 from workbench import files
 from workbench.experiment.distance import ratio_words, with_ratios
 from workbench.experiment.figure_spec import SIZES
-from workbench.experiment.finding import Finding
+from workbench.experiment.finding import IN_PART, NOT_HELD, Finding, judged
 from workbench.report.sections import SYMBOLS, Section, by_figure
 from workbench.report.tables import Column, columns, latex_table
 
 _MAX_COLUMNS, _MAX_WIDTH = 6, 600  # of a table, and pixels of a plot, to be placed side by side
+
+_FIRST_MISSED = 8  # shown of what did not hold, the rest behind a fold
 
 
 def caption(figure: Any) -> str:
@@ -96,6 +98,7 @@ def render(sections: Iterable[Section], *, title: str, made_at: str, summary: Ma
         counts=_counts(groups),
         sizes=_sizes(groups),
         missed=_missed(shown),
+        first_missed=_FIRST_MISSED,
         css=Markup(_part("page.css")),
         script=Markup(_part("page.js")),
         plotly=Markup(plotly_js()) if any(one.figure for group in shown for one in group) else "",
@@ -145,9 +148,24 @@ def _sketch(group: Sequence[_Shown]) -> str:
 
 
 def _missed(shown: Iterable[Sequence[_Shown]]) -> list[tuple[_Shown, list[Finding]]]:
-    """Sections of which a part of the claim did not hold, with these parts; seconds do not count."""
-    found = [(one, [f for f in one.section.not_held if f.counts]) for group in shown for one in group]
-    return [(one, findings) for one, findings in found if findings and not one.section.is_incomplete]
+    """Sections with the status "did not hold" or "held in part", with the statements to which they owe it.
+
+    The most surprising first: claims of which nothing held, large data, reasons not known. Seconds do not count.
+    """
+    of = [one for group in shown for one in group if one.section.status in (NOT_HELD, IN_PART)]
+    found = [(one, [f for f in judged(one.section.findings, one.section.size) if _keeps_from_holding(f)]) for one in of]
+    return sorted(found, key=_expected)
+
+
+def _keeps_from_holding(finding: Finding) -> bool:
+    return not finding.held and not finding.timed
+
+
+def _expected(missed: tuple[_Shown, list[Finding]]) -> tuple[bool, int, bool]:
+    one, findings = missed
+    section = one.section
+    explained = all(finding.name in section.deviations for finding in findings)
+    return section.status != NOT_HELD, -SIZES.index(section.size), explained
 
 
 def _sizes(groups: Iterable[Sequence[Section]]) -> list[str]:

@@ -4,6 +4,7 @@ Sections are collected from runs and recorded tables; `status_lines` lists them 
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -315,7 +316,35 @@ def _notebook(name: str, page: Path | None) -> str | None:
     return os.path.relpath(file, page.parent) if page is not None and file.exists() else None
 
 
+_HOW_TO_START = ["no runs yet; `workbench list` names the figures, `workbench run PAPER/FIGURE` runs one"]
+
 _UNCHANGED = "its code is unchanged"  # the beginning of what `Recorded.provenance` returns then
+
+
+def summary_lines(sections: Iterable[Section]) -> list[str]:
+    """Counts the verdicts per paper and size; names the number of recorded tables whose code has changed since.
+
+    Args:
+        sections: in any order; a figure that was run and recorded at a size counts once, as run.
+
+    Returns:
+        A heading per paper and one line per size; a hint how to start if there are no sections.
+    """
+    groups = by_figure(sections)
+    if not groups:
+        return _HOW_TO_START
+    lines: list[str] = []
+    for paper, figures in groupby(groups, key=lambda group: group[0].paper):
+        kept = [{section.size: section for section in reversed(group)} for group in figures]  # run before recorded
+        lines += [f"{paper}: {len(kept)} figure{'s' * (len(kept) != 1)}"]
+        for size in SIZES:
+            found = Counter(figure[size].status for figure in kept if size in figure)
+            told = [f"{symbol} {found[status]} {status}" for status, symbol in SYMBOLS.items() if found[status]]
+            lines += [f"  {size}: {', '.join(told)}"] if told else []
+    changed = sum(map(_is_changed, chain.from_iterable(groups)))
+    if changed:
+        lines += ["", f"{changed} recorded table{'s' * (changed > 1)} of older code: --all names the changes"]
+    return lines
 
 
 def status_lines(sections: Iterable[Section]) -> list[str]:
@@ -331,7 +360,7 @@ def status_lines(sections: Iterable[Section]) -> list[str]:
     sections = list(chain.from_iterable(by_figure(sections)))
     rows = [_row(section) for section in sections]
     if not rows:
-        return ["no runs yet; `workbench list` names the figures, `workbench run PAPER/FIGURE` runs one"]
+        return _HOW_TO_START
     changed = _changed_tables(sections)
     return [*text_table(pd.DataFrame(rows)), *(["", *changed] if changed else [])]
 
@@ -364,7 +393,11 @@ def _changed_tables(sections: Iterable[Section]) -> list[str]:
     """One line per change of the code, with the recorded tables that it concerns."""
     tables: dict[str, list[str]] = {}
     for section in sections:
-        code = section.provenance.get("code", _UNCHANGED)
-        if section.recorded and not code.startswith(_UNCHANGED):
-            tables.setdefault(code, []).append(f"{section.name} {section.size}")
+        if _is_changed(section):
+            tables.setdefault(section.provenance["code"], []).append(f"{section.name} {section.size}")
     return [f"recorded table of {', '.join(names)}: {code}" for code, names in tables.items()]
+
+
+def _is_changed(section: Section) -> bool:
+    """The rows are recorded, and the code that made them has changed since or is unknown."""
+    return section.recorded and not section.provenance.get("code", _UNCHANGED).startswith(_UNCHANGED)
