@@ -110,7 +110,7 @@ def plan(num_parts: int, tried: tuple[tuple[int, int], ...]) -> Plan:
         estimates=(),
         method="reg",
         strategy="even",
-        capacity_bytes=10 * MIB,
+        memory_bytes=10 * MIB,
         redundancy=Redundancy(1300, 1000, 1.3, 400),
         seconds={},
         tried=tried,
