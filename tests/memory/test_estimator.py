@@ -100,6 +100,14 @@ def test_layers_that_build_model_does_not_make() -> None:
     check(model, thirds(sample(FANOUTS[:2])))
 
 
+def test_a_product_before_aggregation_is_freed_with_it() -> None:
+    """Layers whose rows get narrower multiply first where a block has few sources per destination."""
+    model = wb.build_model("gcn", in_dim=256, hidden_dim=100, out_dim=CLASSES)
+    optimizer = torch.optim.Adam(model.parameters())
+    found = compare(model, [sample([2, 2], 1000)], optimizer, in_dim=256, num_classes=CLASSES)
+    assert all(is_close(pair, 0.01) for pair in found.values()), found
+
+
 @pytest.mark.parametrize("kind", ["sage-mean", "gat"])
 @pytest.mark.parametrize("num_seeds", [9, 300])
 def test_oom_recovery_counts_separate_gradients_and_a_backup(kind: str, num_seeds: int) -> None:

@@ -118,8 +118,10 @@ def _add_self(autograd: FakeAutograd, layer: SAGELayer, h_dst: FakeTensor, neigh
 def simulate_gcn(autograd: FakeAutograd, layer: GCNLayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
     """`workbench.nn.gcn.GCNLayer`."""
     if _multiplies_first(autograd, layer, block):
-        product = linear(autograd, h, layer.out_dim, autograd.leaf(layer.weight))
-        return add_bias(autograd, _gcn_aggregate(autograd, layer, block, product), layer.bias)
+        aggregated = _gcn_aggregate(
+            autograd, layer, block, linear(autograd, h, layer.out_dim, autograd.leaf(layer.weight))
+        )
+        return add_bias(autograd, aggregated, layer.bias)
     return _update_gcn(autograd, layer, h, _gcn_aggregate(autograd, layer, block, h))
 
 
