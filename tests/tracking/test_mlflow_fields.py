@@ -17,9 +17,9 @@ def test_parameters_are_flat_text() -> None:
 
 
 def test_a_name_has_what_tells_the_point_apart() -> None:
-    assert run_name(replace(make_point(), label="reg · parts=8")) == "fig11 · reg · parts=8"
-    assert run_name(replace(make_point(), size="real", label="reg")) == "fig11 real · reg"
-    assert run_name(make_point()) == "fig11 · cora · reg · parts=8 · rate=1e-05"
+    assert run_name(replace(make_point(), label="reg · parts=8")) == "parts=8 · reg · fig11"
+    assert run_name(replace(make_point(), size="real", label="reg")) == "reg · fig11 real"
+    assert run_name(make_point()) == "rate=1e-05 · parts=8 · reg · cora · fig11"
     assert len(run_name(make_point(note="x" * 300))) == 160
 
 
@@ -68,13 +68,19 @@ def test_rows_that_only_a_measurement_tells_apart_are_over_their_positions() -> 
     assert row_parameters(rows) == {}
 
 
-def test_bytes_are_also_in_mebibytes() -> None:
-    assert metrics([{"peak_bytes": 3 * 2**19}]) == [Value("peak_bytes", 3 * 2**19, 0), Value("peak_MiB", 1.5, 0)]
-    rows = [{"term": "inputs", "term_bytes": 2**20}, {"term": "loss", "term_bytes": 2**21}]
-    assert [value for value in metrics(rows) if "MiB" in value.name] == [
-        Value("term_MiB/inputs", 1.0, 0),
-        Value("term_MiB/loss", 2.0, 1),
+def test_each_number_is_logged_once_in_a_unit_that_people_read() -> None:
+    assert metrics([{"peak_bytes": 3 * 2**19, "epoch_seconds": 2}]) == [
+        Value("memory/peak_MiB", 1.5, 0),
+        Value("seconds/epoch", 2.0, 0),
     ]
+    rows = [{"term": "inputs", "term_bytes": 2**20}, {"term": "loss", "term_bytes": 2**21}]
+    assert metrics(rows) == [Value("memory/term_MiB/inputs", 1.0, 0), Value("memory/term_MiB/loss", 2.0, 1)]
+
+
+def test_only_what_a_figure_draws_is_logged() -> None:
+    row = {"peak_bytes": 2**20, "hits": 3, "misses": 0}
+    assert metrics([row], ["hits", "epoch_seconds"]) == [Value("hits", 3.0, 0)]
+    assert len(metrics([row], ["of_another_version"])) == 3
 
 
 def test_nan_is_shown() -> None:

@@ -44,7 +44,7 @@ def test_a_point_is_a_flat_run_in_the_experiment_of_its_paper(mlflow_store: Stor
     mlflow_store.finish(mlflow_store.start(make_point()), [{"peak_bytes": 12, "best": True, "method": "reg"}])
     run = only(client)
     assert client.get_experiment(run.info.experiment_id).name == "betty"
-    assert run.info.status == FINISHED and run.info.run_name == "fig11 · cora · reg · parts=8 · rate=1e-05"
+    assert run.info.status == FINISHED and run.info.run_name == "rate=1e-05 · parts=8 · reg · cora · fig11"
     expected = {"figure": "fig11", "figures": "betty/fig11, betty/fig12", "sweep": "betty/fig11", "size": "smoke"}
     expected |= {"key": "c1", "kind": "point", "dataset": "cora"}
     expected |= {"device": "a CPU", "commit": "c0ffee", "mlflow.source.git.commit": "c0ffee"}
@@ -54,7 +54,7 @@ def test_a_point_is_a_flat_run_in_the_experiment_of_its_paper(mlflow_store: Stor
     assert shown == {*expected} - {"mlflow.source.git.commit"}, "versions, digests and process ids are hidden"
     assert mlflow_store.runs()[0].point == make_point()
     assert run.data.params["dataset"] == "cora" and run.data.params["num_parts"] == "8"
-    assert run.data.metrics == {"peak_bytes": 12.0, "peak_MiB": 12 / 2**20, "best": 1.0}
+    assert run.data.metrics == {"memory/peak_MiB": 12 / 2**20, "best": 1.0}
     assert folder(run).is_relative_to(tmp_path / "mlruns" / "betty")
     assert yaml.safe_load((folder(run) / "config.yaml").read_text()) == make_point().config
     assert json.loads((folder(run) / "rows.json").read_text()) == [{"peak_bytes": 12, "best": True, "method": "reg"}]

@@ -9,15 +9,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 import psutil
 import pytest
 
 from tests.tracking.points import DATASET, ended, make_point
 from workbench.tracking.opening import open_store
-from workbench.tracking.record import FINISHED, RUNNING
+from workbench.tracking.record import FAILED, FINISHED, RUNNING
 from workbench.tracking.store import StoreError, database_uri
 from workbench.tracking.ui import experiment_ids, main, ml_view, runs_view, start_page, sweeps_of, ui
 
@@ -70,11 +72,32 @@ def test_every_figure_has_a_link_to_its_runs(mlflow_uri: str, tmp_path: Path) ->
         store.add(ended(key, {"rows": 1}, sweep=sweep))
     store.log_summary("betty/fig12", "betty/fig11", "smoke", "5", {})
     found = sweeps_of(mlflow_uri)
-    assert list(found) == ["betty/fig11", "betty/fig2", "batchgnn/fig3"] and found["betty/fig2"] == found["betty/fig11"]
-    assert runs_view(5000, "7", "betty/fig2").startswith(
-        f"{ml_view(5000, '7')}&searchFilter=tags.sweep%20%3D%20%22betty%2F"
+    assert list(found) == ["betty/fig11", "betty/fig2", "batchgnn/fig3"]
+    assert found["betty/fig2"].experiment_id == found["betty/fig11"].experiment_id
+    assert runs_view(5000, found["betty/fig2"]).startswith(
+        f"{ml_view(5000, found['betty/fig2'].experiment_id)}&searchFilter=tags.sweep%20%3D%20%22betty%2F"
     )
     assert sweeps_of(f"sqlite:///{tmp_path}/none.db") == {} == sweeps_of("http://127.0.0.1:1")
+
+
+def test_a_link_shows_the_finished_runs_of_the_newest_code_and_size(mlflow_uri: str) -> None:
+    """Runs of earlier code, of other sizes, failed and interrupted ones would stand in the same charts."""
+    store = open_store(mlflow_uri)
+    runs = {
+        key: replace(ended(key, {"rows": 1}), started_at=started)
+        for key, started in {"c1": 1e9, "c2": 2e9, "c3": 3e9, "c4": 4e9, "c5": 5e9}.items()
+    }
+    codes = {"c1": ("old", "smoke"), "c2": ("new", "real"), "c3": ("new", "smoke"), "c4": ("new", "smoke")}
+    for key, (code, size) in codes.items():
+        point = replace(runs[key].point, size=size, tags={"code": code})
+        store.add(replace(runs[key], point=point))
+    failed = replace(runs["c5"].point, tags={"code": "newer"})
+    store.add(replace(runs["c5"], point=failed, status=FAILED, rows=(), error="no memory"))
+    mlflow = pytest.importorskip("mlflow")
+    sweep = sweeps_of(mlflow_uri)["betty/fig11"]
+    wanted = unquote(runs_view(5000, sweep).partition("&searchFilter=")[2])
+    found = mlflow.MlflowClient(mlflow_uri).search_runs([sweep.experiment_id], wanted)
+    assert {run.data.tags["key"] for run in found} == {"c3", "c4"}
 
 
 def test_a_file_store_has_no_ui(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -295,6 +295,7 @@ class Experiment:
             "device": device_name(config.device),
             "paper": self.paper,
             "code": code,
+            "columns": " ".join(self.spec.columns),
         }
         tags["load"] = load_average()
         key = point_key(code, plain, dataset.fingerprint if dataset else "")

@@ -228,7 +228,7 @@ def collect(experiments: Iterable[Experiment], store: Store, *, page: Path | Non
         absent = [size for size in experiment.sweep.spec.sizes if size not in shown]
         sections += [_section(experiment, size, pd.DataFrame(), page) for size in absent]
         sweep = experiment.sweep.name
-        link = runs_view(PORT, links[sweep], sweep) if sweep in links else None
+        link = runs_view(PORT, links[sweep]) if sweep in links else None
         found += [replace(section, runs_link=link) for section in sections]
     return found
 

@@ -90,13 +90,16 @@ def batches(items: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def run_name(point: Point) -> str:
-    """Build the name of a run: figure, size unless it is smoke, and what tells the point from others of its sweep.
+    """Build the name of a run: what tells the point from others of its sweep, then figure, and size unless it is smoke.
+
+    What changes fastest along the sweep comes first, because MLflow cuts names after some 20 characters.
 
     >>> run_name(Point("betty/fig11", "real", "k", {"method": "reg"}, label="reg · parts=8"))
-    'fig11 real · reg · parts=8'
+    'parts=8 · reg · fig11 real'
     """
     figure = point.sweep.split("/")[-1] + ("" if point.size == "smoke" else f" {point.size}")
-    return truncated(f"{figure}{SEPARATOR}{point.label or label(point.config)}", _RUN_NAME_LENGTH)
+    parts = (point.label or label(point.config)).split(SEPARATOR)
+    return truncated(SEPARATOR.join([*reversed(parts), figure]), _RUN_NAME_LENGTH)
 
 
 def label(config: Mapping[str, Any], names: Collection[str] | None = None) -> str:
@@ -136,7 +139,22 @@ def _plain(name: str, value: Any) -> Any:
     )
 
 
-_MIB, _BYTES = 2**20, "_bytes"
+_MIB, _BYTES, _SECONDS = 2**20, "_bytes", "_seconds"
+
+_HELD = {
+    "allocated",
+    "buffer",
+    "capacity",
+    "estimate",
+    "estimated",
+    "limit",
+    "memory",
+    "peak",
+    "reserved",
+    "term",
+    "workspace",
+}
+"""Words of columns whose bytes are held at a time; those of other columns are moved."""
 
 
 class Value(NamedTuple):
@@ -153,29 +171,31 @@ class Value(NamedTuple):
     step: int
 
 
-def metrics(rows: Sequence[Row]) -> list[Value]:
-    """Convert the numbers in rows to metrics; bytes are logged in MiB too.
+def metrics(rows: Sequence[Row], drawn: Collection[str] = ()) -> list[Value]:
+    """Convert the numbers that a figure draws to metrics, each once: `memory/peak_MiB`, `seconds/epoch`.
 
-    Several rows are curves over their axis: "step" or "epoch", else the number with the most values among the columns
-    that tell the rows apart. Texts among these become part of the name ("miss_rate/lru"), and values that differ only
-    in the others, such as repetitions, are averaged. Infinities are dropped: MLflow would replace them by the largest
-    float, which makes the curve unreadable.
+    MLflow draws a chart per metric, in a group for each part before a slash. Several rows are curves over their axis:
+    "step" or "epoch", else the number with the most values among the columns that tell the rows apart. Texts of these
+    become part of the name ("miss_rate/lru"), and values that differ only in the others, such as repetitions, are
+    averaged. Infinities are dropped: MLflow would replace them by the largest float, which makes the curve unreadable.
 
     Args:
         rows: rows of JSON values.
+        drawn: columns that the figure draws; empty, or none of them in the rows: all.
     """
     axis, texts, columns = _axes(rows)
+    chosen = {name for row in rows for name in row if name not in columns}
+    chosen = chosen.intersection(drawn) or chosen
     found = [
         ((_named(name, row, texts), _step(row, axis, position)), number)
         for position, row in enumerate(rows)
         for name, value in row.items()
-        if name not in columns and (number := _number(value)) is not None
+        if name in chosen and (number := _number(name, value)) is not None
     ]
     places: dict[tuple[str, int], list[float]] = {}
     for place, number in found:
         places.setdefault(place, []).append(number)
-    values = [Value(name, fmean(numbers), step) for (name, step), numbers in places.items()]
-    return [*values, *(in_mib for value in values if (in_mib := _in_mib(value)) is not None)]
+    return [Value(name, fmean(numbers), step) for (name, step), numbers in places.items()]
 
 
 def row_parameters(rows: Sequence[Row]) -> dict[str, str]:
@@ -222,22 +242,29 @@ def _leading(rows: Sequence[Row]) -> list[str]:
 
 
 def _named(name: str, row: Row, texts: Sequence[str]) -> str:
-    return safe_name("/".join([name, *(str(row[column]).replace("/", " ") for column in texts)]))
+    return safe_name("/".join([_metric(name), *(str(row[column]).replace("/", " ") for column in texts)]))
+
+
+def _metric(column: str) -> str:
+    """Name a metric after its column, in the group of its unit.
+
+    >>> [_metric(column) for column in ("peak_bytes", "read_bytes", "epoch_seconds", "seconds", "hits")]
+    ['memory/peak_MiB', 'traffic/read_MiB', 'seconds/epoch', 'seconds', 'hits']
+    """
+    if column.endswith(_BYTES):
+        group = "memory" if _HELD.intersection(column.split("_")) else "traffic"
+        return f"{group}/{column.removesuffix(_BYTES)}_MiB"
+    return f"seconds/{column.removesuffix(_SECONDS)}" if column.endswith(_SECONDS) else column
 
 
 def _step(row: Row, axis: str | None, position: int) -> int:
     return position if axis is None else int(row[axis])
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not math.isinf(value) else None
-
-
-def _in_mib(value: Value) -> Value | None:
-    name, slash, rest = value.name.partition("/")
-    if not name.endswith(_BYTES):
+def _number(column: str, value: Any) -> float | None:
+    if not isinstance(value, int | float) or math.isinf(value):
         return None
-    return Value(f"{name.removesuffix(_BYTES)}_MiB{slash}{rest}", value.value / _MIB, value.step)
+    return value / _MIB if column.endswith(_BYTES) else float(value)
 
 
 def _is_axis(rows: Sequence[Row], name: str) -> bool:
@@ -318,6 +345,11 @@ def summary_tags(figure: str, sweep: str, size: str, key: str, tags: Mapping[str
             "key": key,
         }
     )
+
+
+def drawn_columns(tags: Mapping[str, str]) -> list[str]:
+    """Return the columns that the figures of a point draw, from the tags of its run; none if they don't say."""
+    return tags.get(f"{_HIDDEN}columns", "").split()
 
 
 def point_of(tags: Mapping[str, str], config: Mapping[str, Any], dataset: DatasetInfo | None) -> Point:

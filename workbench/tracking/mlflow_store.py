@@ -38,6 +38,7 @@ from workbench.tracking.mlflow_fields import (
     TAG_LENGTH,
     batches,
     dataset_of,
+    drawn_columns,
     metrics,
     milliseconds,
     parameters,
@@ -265,9 +266,12 @@ class MlflowStore:
         return run_id
 
     def _log_rows(self, run_id: str, rows: Sequence[Row], now: float, artifacts: Artifacts) -> None:
-        given = self._client.get_run(run_id).data.params
-        self._log_params(run_id, {name: text for name, text in row_parameters(rows).items() if name not in given})
-        values = [entities.Metric(name, value, milliseconds(now), step) for name, value, step in metrics(rows)]
+        given = self._client.get_run(run_id).data
+        self._log_params(
+            run_id, {name: text for name, text in row_parameters(rows).items() if name not in given.params}
+        )
+        shown = metrics(rows, drawn_columns(given.tags))
+        values = [entities.Metric(name, value, milliseconds(now), step) for name, value, step in shown]
         for batch in batches(values, _MAX_METRICS):
             self._client.log_batch(run_id, metrics=batch)
         self._log_artifacts(run_id, {**artifacts, _ROWS: json.dumps(rows, ensure_ascii=False, indent=1)})

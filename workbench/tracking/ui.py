@@ -23,11 +23,14 @@ HOST, PORT = "127.0.0.1", 5000
 """Where `make ui` serves the UI."""
 
 _SWEEPS = """
-SELECT DISTINCT experiments.experiment_id, sweep.value FROM runs
+SELECT sweep.value, runs.experiment_id, size.value, code.value, MAX(runs.start_time) FROM runs
 JOIN experiments ON experiments.experiment_id = runs.experiment_id
 JOIN tags AS sweep ON sweep.run_uuid = runs.run_uuid AND sweep.key = 'sweep'
 JOIN tags AS kind ON kind.run_uuid = runs.run_uuid AND kind.key = 'kind' AND kind.value = 'point'
-WHERE runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active' ORDER BY 1, 2
+LEFT JOIN tags AS size ON size.run_uuid = runs.run_uuid AND size.key = 'size'
+LEFT JOIN tags AS code ON code.run_uuid = runs.run_uuid AND code.key = 'mlflow.workbench.code'
+WHERE runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active' AND runs.status = 'FINISHED'
+GROUP BY 2, 1 ORDER BY 2, 1
 """
 _LAST_RUN = "SELECT experiment_id FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time DESC LIMIT 1"
 
@@ -48,6 +51,23 @@ class Ui:
     command: tuple[str, ...]
     environment: Mapping[str, str]
     url: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The latest state of a sweep in a store.
+
+    Args:
+        name: "paper/figure".
+        experiment_id: id of the MLflow experiment of its paper.
+        size: of its newest finished run; None: of any.
+        code: digest of the code of that run; None: any.
+    """
+
+    name: str
+    experiment_id: str
+    size: str | None = None
+    code: str | None = None
 
 
 def ui(store_uri: str, port: int) -> Ui:
@@ -155,13 +175,13 @@ def _wait(server: Ui, process: KeptProcess) -> None:
     raise StoreError(f"the UI did not respond at {server.url} within {_START_SECONDS:.0f} s; try again")
 
 
-def _show(url: str, in_browser: bool, sweeps: Mapping[str, str]) -> int:
+def _show(url: str, in_browser: bool, sweeps: Mapping[str, Sweep]) -> int:
     """Print links to the papers' charts, MLflow's "Default" experiment last, each with those to its figures' runs."""
     experiments = sorted(experiment_ids(url).items(), key=lambda item: (item[0] == "Default", item[0]))
     for name, experiment_id in experiments:
         sys.stdout.write(f"{name:>14}  {shown_uri(ml_view(url, experiment_id))}\n")
-        for sweep in [sweep for sweep in sweeps if sweep.startswith(f"{name}/")]:
-            sys.stdout.write(f"{sweep.partition('/')[2]:>20}  {shown_uri(runs_view(url, experiment_id, sweep))}\n")
+        for sweep in [sweep for sweep in sweeps.values() if sweep.name.startswith(f"{name}/")]:
+            sys.stdout.write(f"{sweep.name.partition('/')[2]:>20}  {shown_uri(runs_view(url, sweep))}\n")
     sys.stdout.flush()
     if in_browser and experiments:
         webbrowser.open(ml_view(url, experiments[0][1]))
@@ -184,28 +204,30 @@ def ml_view(base: int | str, experiment_id: str) -> str:
     return f"{address(base)}/{_charts(experiment_id)}"
 
 
-def runs_view(base: int | str, experiment_id: str, sweep: str) -> str:
-    """Return the link to the runs of one figure: the points of the sweep whose rows it shows, as charts.
+def runs_view(base: int | str, sweep: Sweep) -> str:
+    """Return the link to the finished runs of one figure, of one size and state of the code, as charts.
 
     Args:
         base: port on this machine, or address of the UI.
-        experiment_id: id of the MLflow experiment of its paper.
-        sweep: "paper/figure".
+        sweep: whose rows the figure shows.
 
-    >>> runs_view(5000, "3", "betty/fig11").partition("&searchFilter=")[2]
-    'tags.sweep%20%3D%20%22betty%2Ffig11%22%20and%20tags.kind%20%3D%20%22point%22'
+    >>> unquote(runs_view(5000, Sweep("betty/fig11", "3", "real")).partition("&searchFilter=")[2])
+    'tags.sweep = "betty/fig11" and tags.size = "real" and tags.kind = "point" and attributes.status = "FINISHED"'
     """
-    wanted = f'tags.sweep = "{sweep}" and tags.kind = "point"'
-    return f"{ml_view(base, experiment_id)}&searchFilter={quote(wanted, safe='')}"
+    tags = {"sweep": sweep.name, "size": sweep.size, "kind": "point", "`mlflow.workbench.code`": sweep.code}
+    terms = [f'tags.{name} = "{value}"' for name, value in tags.items() if value is not None]
+    wanted = " and ".join([*terms, 'attributes.status = "FINISHED"'])
+    return f"{ml_view(base, sweep.experiment_id)}&searchFilter={quote(wanted, safe='')}"
 
 
-def sweeps_of(store_uri: str) -> dict[str, str]:
-    """Return the sweeps that have runs in a database on this machine, to the id of their experiment.
+def sweeps_of(store_uri: str) -> dict[str, Sweep]:
+    """Return the sweeps that have finished runs in a database on this machine, by name.
 
     Args:
         store_uri: URI of the store; of one that is no such database, or does not exist, nothing is known.
     """
-    return {sweep: str(experiment) for experiment, sweep in query_database(store_uri, _SWEEPS)}
+    found = query_database(store_uri, _SWEEPS)
+    return {name: Sweep(name, str(experiment), size, code) for name, experiment, size, code, _ in found}
 
 
 def start_page(store_uri: str) -> str:
