@@ -125,26 +125,27 @@ def test_spread_from_columns_as_error_bars() -> None:
 
 
 def test_spread_as_a_band() -> None:
-    table = [{"k": k, "m": "reg", "epoch_seconds": 3.0 * k, "low": 2.0, "high": 4.0 + k} for k in (1, 2)]
+    table = [{"k": k, "m": "reg", "epoch_seconds": 3.0 * k, "low": 2.0, "high": 4.0 + k} for k in (1, 2, 3)]
     figure: Any = lines(table, x="k", y="epoch_seconds", group="m", spread={"epoch_seconds": ENDS}, band=True)
     band, line = figure.data
-    assert (line.x, line.y, line.mode, line.error_y.array) == ((1, 2), (3, 6), "lines", None)
-    assert (band.x, band.y, band.fill) == ((1, 2, 2, 1), (5, 6, 2, 2), "toself")
+    assert (line.x, line.y, line.mode, line.error_y.array) == ((1, 2, 3), (3, 6, 9), "lines", None)
+    assert (band.x, band.y, band.fill) == ((1, 2, 3, 3, 2, 1), (5, 6, 7, 2, 2, 2), "toself")
     assert (line.showlegend, band.showlegend, band.legendgroup, band.hoverinfo) == (True, False, line.name, "skip")
     assert band.fillcolor == "rgba(0, 114, 178, 0.18)" and line.line.color == "#0072B2"
 
 
 def test_a_band_in_the_unit_of_its_line_with_no_width_where_the_spread_is_unknown() -> None:
-    table = [{"k": k, "m": "reg", "peak_bytes": 2 * GIB, "low": low, "high": None} for k, low in ((1, None), (2, GIB))]
+    lows = ((1, None), (2, GIB), (3, GIB))
+    table = [{"k": k, "m": "reg", "peak_bytes": 2 * GIB, "low": low, "high": None} for k, low in lows]
     figure: Any = lines(pd.DataFrame(table), x="k", y="peak_bytes", group="m", spread={"peak_bytes": ENDS}, band=True)
-    assert [t.y for t in figure.data] == [(2, 2)]
+    assert [t.y for t in figure.data] == [(2, 2, 2)]
     table[1]["high"] = 3 * GIB
     figure = lines(pd.DataFrame(table), x="k", y="peak_bytes", group="m", spread={"peak_bytes": ENDS}, band=True)
-    assert figure.data[0].y == (2, 3, 1, 2)
+    assert figure.data[0].y == (2, 3, 2, 1, 1, 2)
 
 
 def test_bands_are_drawn_below_all_lines() -> None:
-    table = [{"k": k, "m": m, "v": 3.0, "low": 2.0, "high": 4.0} for k in (1, 2) for m in "ab"]
+    table = [{"k": k, "m": m, "v": 3.0, "low": 2.0, "high": 4.0} for k in (1, 2, 3) for m in "ab"]
     figure: Any = lines(table, x="k", y="v", group="m", spread={"v": ENDS}, band=True)
     assert [(t.name, t.fill, t.showlegend) for t in figure.data] == [
         ("a", "toself", False),
@@ -154,9 +155,22 @@ def test_bands_are_drawn_below_all_lines() -> None:
     ]
 
 
-def test_a_curve_of_one_point_has_a_marker() -> None:
-    figure: Any = lines([row("reg", 1, 2)], x="num_parts", y="peak_bytes", group="method", band=True)
-    assert [t.mode for t in figure.data] == ["lines+markers"]
+@pytest.mark.parametrize("values", [(1,), (1, 2)])
+@pytest.mark.parametrize("band", [False, True])
+def test_fewer_than_three_points_are_no_curve(values: tuple[int, ...], band: bool) -> None:
+    rows = [row("reg", k, k + more) for k in values for more in (1, 3)]
+    figure: Any = lines(rows, x="num_parts", y="peak_bytes", group="method", band=band)
+    (points,) = figure.data
+    assert points.mode == "markers" and len(points.error_y.array) == len(values)
+    number = {1: "one value", 2: "two values"}[len(values)]
+    assert figure.layout.xaxis.title.text == f"micro-batches K ({number}: no curve)"
+
+
+def test_an_axis_with_a_curve_says_nothing_of_the_points_beside_it() -> None:
+    rows = [row("reg", k, k) for k in (1, 2, 4)] + [row("metis", k, k) for k in (1, 4)]
+    figure: Any = lines(rows, x="num_parts", y="peak_bytes", group="method")
+    assert [trace.mode for trace in figure.data] == ["lines+markers", "markers"]
+    assert figure.layout.xaxis.title.text == "micro-batches K"
 
 
 def test_rows_without_a_value_are_skipped() -> None:
@@ -167,7 +181,7 @@ def test_rows_without_a_value_are_skipped() -> None:
 
 
 def test_quantities_are_stacked_above_one_x_axis() -> None:
-    table = [row("reg", k, 6 / k, epoch_seconds=0.1 * k, dataset=d) for k in (1, 2) for d in "ab"]
+    table = [row("reg", k, 6 / k, epoch_seconds=0.1 * k, dataset=d) for k in (1, 2, 4) for d in "ab"]
     figure: Any = lines(table, x="num_parts", y=["peak_bytes", "epoch_seconds"], group="method", facet="dataset")
     layout = figure.layout
     assert [layout[f"yaxis{n}"].title.text for n in ("", 2, 3, 4)] == ["peak memory (GiB)"] * 2 + [
@@ -177,7 +191,7 @@ def test_quantities_are_stacked_above_one_x_axis() -> None:
     assert layout.yaxis.domain[0] > layout.yaxis3.domain[1]
     assert layout.xaxis.domain == layout.xaxis3.domain
     assert titles(figure) == ["<b>a</b>", "<b>b</b>"]
-    assert [t.y for t in figure.data if t.yaxis == "y3"] == [(100, 200)]
+    assert [t.y for t in figure.data if t.yaxis == "y3"] == [(100, 200, 400)]
 
 
 def test_invalid_tables() -> None:

@@ -12,6 +12,9 @@ from workbench.plots.style import Look, looks, merge_legend, titled
 
 Table = pd.DataFrame | Sequence[Mapping[str, Any]]
 
+CURVE = 3
+"""Points of the shortest curve: a line between two claims what lies between them."""
+
 
 def lines(
     table: Table,
@@ -31,7 +34,8 @@ def lines(
     """Draw one or several quantities over another: quantities in panels one below the other, facets side by side.
 
     Rows with equal x, group and facet (repetitions, say) become one point at their median, with error bars from minimum
-    to maximum. Rows without a value are skipped.
+    to maximum. Rows without a value are skipped. Fewer than three points are no curve: they are drawn as points, and the
+    axis says so.
 
     Args:
         table: rows; bytes and seconds in columns named `…_bytes` and `…_seconds`.
@@ -68,7 +72,7 @@ def lines(
         for column, cell in zip(quantities, grid.cells(place), strict=True):
             _draw_panel(figure, cell, here, column, (units or {}).get(column))
         row, col = grid.cells(place)[-1]
-        figure.update_xaxes(title_text=label(x), row=row, col=col)
+        figure.update_xaxes(title_text=label(x) + _no_curve(here), row=row, col=col)
     _scale_axes(figure, {v for s in sources for v in s.rows[x].dropna()} if log_x else None, log_y)
     merge_legend(figure)
     return titled(figure, title, height=grid.height)
@@ -104,7 +108,8 @@ class _Source:
             if len(points):
                 drawn.append((points, look))
         if self.band:
-            spread = [(points, look) for points, look in drawn if bool((points["most"] > points["least"]).any())]
+            curves = [(points, look) for points, look in drawn if len(points) >= CURVE]
+            spread = [(points, look) for points, look in curves if bool((points["most"] > points["least"]).any())]
             yield from (_band(points, look, unit[1]) for points, look in spread)
         yield from (_line(points, look, label(self.x), label(y), unit, band=self.band) for points, look in drawn)
 
@@ -128,18 +133,26 @@ def _draw_panel(
 
 def _line(points: pd.DataFrame, look: Look, x: str, y: str, unit: tuple[str, float], *, band: bool) -> go.Scatter:
     name, factor = unit
+    is_curve = len(points) >= CURVE
     exact = [f" ({v:,.0f} bytes)" for v in points["y"]] if name.endswith("B") else [""] * len(points)
     return go.Scatter(
         x=points["x"].tolist(),
         y=(points["y"] / factor).tolist(),
         name=look.name,
-        mode="lines" if band and len(points) > 1 else "lines+markers",
+        mode=("lines" if band else "lines+markers") if is_curve else "markers",
         line={"color": look.color, "dash": look.dash, "width": 1.5 if look.symbol.endswith("-open") else 2},
         marker={"symbol": look.symbol, "size": 9, "color": look.color, "line": {"width": 1.5, "color": look.color}},
-        error_y=None if band else _error_bars(points, factor),
+        error_y=None if band and is_curve else _error_bars(points, factor),
         customdata=exact,
         hovertemplate=f"<b>{look.name}</b><br>{x}: %{{x}}<br>{y}: %{{y:.4~g}} {name}%{{customdata}}<extra></extra>",
     )
+
+
+def _no_curve(sources: Sequence[_Source]) -> str:
+    """What the axis of a panel says whose groups all have fewer points than a curve."""
+    values = [source.rows.groupby(source.group)[source.x].nunique().max() for source in sources if len(source.rows)]
+    most = max(values, default=0)
+    return f" ({('one value', 'two values')[int(most) - 1]}: no curve)" if 0 < most < CURVE else ""
 
 
 def _error_bars(points: pd.DataFrame, factor: float) -> dict[str, Any] | None:
