@@ -139,9 +139,9 @@ def notebook(source: Path, out: Path) -> tuple[str, PurePosixPath, str] | None:
 def _picture(cells: nbformat.NotebookNode, pictures: list[str]) -> str:
     """Of a notebook's pictures, the one of its recorded table, else of its own run, else the first."""
     of_cells = {re.sub(r".*_(\d+)_\d+\.\w+$", r"\1", name): name for name in reversed(pictures)}
-    for start in ("notebook.recorded_tables(exp", "exp.draw(table)"):
+    for last in ("notebook.result(exp)", "exp.draw(table)"):
         for number, cell in enumerate(cells.cells):
-            if cell.source.startswith(start) and str(number) in of_cells:
+            if cell.source.endswith(last) and str(number) in of_cells:
                 return of_cells[str(number)]
     return pictures[0]
 

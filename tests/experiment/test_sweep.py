@@ -164,9 +164,11 @@ def test_notes_of_a_sweep_and_of_its_view(toys):
 
 
 def test_a_bar_is_shown_on_terminals_and_in_notebooks(monkeypatch):
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    ipykernel = pytest.importorskip("ipykernel")
+    monkeypatch.delitem(sys.modules, "ipykernel")
     assert new_bar(3).disable  # pytest's stderr is no terminal
     assert not new_bar(3, disable=False).disable
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    monkeypatch.setitem(sys.modules, "ipykernel", ipykernel)
     bar = new_bar(3)
+    assert type(bar).__name__ == "tqdm_notebook", "a widget, not red text of stderr"
     assert not bar.disable and bar.delay == 5 and new_bar(3, disable=True).disable

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 from tqdm import tqdm
@@ -63,23 +64,26 @@ def run_sweep(
 
 
 def new_bar(total: int, *, initial: int = 0, label: str = "", disable: bool | None = None) -> tqdm:
-    """A bar on stderr; where there is neither a terminal nor a notebook it writes a line now and then.
+    """A bar: a notebook's own, or on stderr; where there is neither terminal nor notebook a line now and then.
 
     Args:
         initial: number of points that were done before.
         disable: None: unless on a terminal or in a notebook.
     """
-    notebook = "ipykernel" in sys.modules
-    terminal = notebook or sys.stderr.isatty()
+    if "ipykernel" in sys.modules and find_spec("ipywidgets"):
+        from tqdm.notebook import tqdm as tqdm_notebook
+
+        return tqdm_notebook(
+            total=total, initial=initial, desc=label, disable=disable, leave=False, delay=_SHORT_SECONDS
+        )
+    terminal = sys.stderr.isatty()
     return tqdm(
         total=total,
         initial=initial,
         desc=label,
         leave=not terminal,  # else the table would begin in its line
         disable=not terminal if disable is None else disable,
-        delay=_SHORT_SECONDS if notebook else 0.0,
-        ncols=100 if notebook else None,
-        dynamic_ncols=not notebook,
+        dynamic_ncols=True,
         mininterval=0.1 if terminal else _LINE_SECONDS,
     )
 

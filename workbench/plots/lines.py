@@ -34,8 +34,8 @@ def lines(
     """Draw one or several quantities over another: quantities in panels one below the other, facets side by side.
 
     Rows with equal x, group and facet (repetitions, say) become one point at their median, with error bars from minimum
-    to maximum. Rows without a value are skipped. Fewer than three points are no curve: they are drawn as points, and the
-    axis says so.
+    to maximum. Rows without a value are skipped. Fewer than three points are no curve: drawn as points, as the
+    axis says.
 
     Args:
         table: rows; bytes and seconds in columns named `…_bytes` and `…_seconds`.

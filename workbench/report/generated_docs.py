@@ -21,7 +21,7 @@ from workbench.experiment.recorded import Recorded, recorded
 from workbench.files import write_file
 from workbench.paths import project_root, shown_path
 from workbench.report.expected_time import smoke_seconds, write_smoke_seconds
-from workbench.report.notebook import box_of, point_text
+from workbench.report.notebook import box_of, point_text, verdict_line
 from workbench.report.tables import markdown_table
 from workbench.report.verdicts import (
     FigureVerdicts,
@@ -54,7 +54,7 @@ def notebooks() -> dict[Path, FigureVerdicts]:
 
 
 def with_generated_outputs(text: str, figure: FigureVerdicts) -> str:
-    """Returns a notebook that shows the figure's result box and the code of one point, as they are now.
+    """Returns a notebook that shows the figure's verdicts and the code of one point, as they are now.
 
     Args:
         text: the notebook's file.
@@ -64,7 +64,9 @@ def with_generated_outputs(text: str, figure: FigureVerdicts) -> str:
     for cell in content["cells"]:
         last = "".join(cell["source"]).rpartition("\n")[2]
         if last == "notebook.result(exp)":
-            cell["outputs"] = [_markdown_output(box_of(figure.experiment, figure.sections))]
+            drawn = [output for output in cell["outputs"] if "text/markdown" not in output["data"]]
+            verdict, box = verdict_line(figure.sections), box_of(figure.experiment, figure.sections)
+            cell["outputs"] = [_markdown_output(verdict), *drawn, _markdown_output(box)]
         elif last == "notebook.point(exp)":
             cell["outputs"] = [_markdown_output(point_text(figure.experiment))]
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

@@ -1,7 +1,7 @@
 """The cells that all notebooks of figures share: result, one point's code, findings, recorded tables, and its runs."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,13 @@ import pandas as pd
 
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.figure_spec import SIZES
-from workbench.experiment.finding import Finding, judged
+from workbench.experiment.finding import judged
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.paths import shown_path
 from workbench.report.expected_time import about, expected_seconds
 from workbench.report.sections import NOT_RUN, Section
 from workbench.report.tables import escaped, markdown_table
-from workbench.report.verdicts import read_smoke_findings, told, verdicts
+from workbench.report.verdicts import folded, read_smoke_findings, told, verdicts
 from workbench.tracking.compare import compare as compare_runs
 from workbench.tracking.opening import open_store
 from workbench.tracking.store import Store
@@ -24,12 +24,19 @@ _NUM_RUNS = 5  # shown of a sweep
 
 
 def result(experiment: Experiment) -> None:
-    """Displays the claim, the recorded verdict at every size, and where the claim fails with reasons; runs nothing.
+    """Displays the verdict in a line, the figure as recorded, and the claim with what did not hold; runs nothing.
 
     Args:
         experiment: the figure.
     """
-    _show_markdown(result_box(experiment, read_smoke_findings(experiment.name.partition("/")[0])))
+    from IPython.display import display
+
+    smoke = read_smoke_findings(experiment.name.partition("/")[0])
+    sections = verdicts([experiment], smoke)[0].sections
+    _show_markdown(verdict_line(sections))
+    if (kept := headline(experiment)) is not None:
+        display(experiment.draw(kept.table))
+    _show_markdown(box_of(experiment, sections))
 
 
 def point(experiment: Experiment) -> None:
@@ -53,7 +60,7 @@ def findings(experiment: Experiment, table: pd.DataFrame, *, size: str) -> None:
 
 
 def recorded_tables(experiment: Experiment, *, compare: bool = False) -> None:
-    """Displays every recorded table of a figure's sweep: provenance, figure and findings.
+    """Displays every recorded table of a figure's sweep: provenance, figure unless `result` shows it, and findings.
 
     Args:
         experiment: the figure.
@@ -61,10 +68,11 @@ def recorded_tables(experiment: Experiment, *, compare: bool = False) -> None:
     """
     from IPython.display import display
 
-    tables = recorded(experiment.sweep.name)
+    tables, shown = recorded(experiment.sweep.name), headline(experiment)
     for kept in tables:
         _show_markdown(heading(kept))
-        display(experiment.draw(kept.table))
+        if shown is None or kept.file != shown.file:
+            display(experiment.draw(kept.table))
         if compare:
             display(experiment.compare(kept.table))
         findings(experiment, kept.table, size=kept.size)
@@ -117,48 +125,63 @@ def _show_markdown(text: str) -> None:
     display(Markdown(text))
 
 
-def result_box(experiment: Experiment, smoke: Mapping[str, Sequence[Finding]]) -> str:
-    """Formats the recorded verdicts of a figure as a quoted block of Markdown; runs nothing.
+def headline(experiment: Experiment) -> Recorded | None:
+    """Returns the recorded table that stands for a figure: that of the largest size; None without any.
 
     Args:
         experiment: the figure.
-        smoke: "paper/figure" to its findings at the smoke size.
     """
-    return box_of(experiment, verdicts([experiment], smoke)[0].sections)
+    return max(recorded(experiment.sweep.name), key=lambda kept: SIZES.index(kept.size), default=None)
+
+
+def verdict_line(sections: Sequence[Section]) -> str:
+    """Formats a figure's verdict in a line: that of its largest recorded size, else of the smoke size.
+
+    Args:
+        sections: its recorded verdicts, one per size.
+    """
+    if not sections:
+        return "– **Not run** at any size"
+    section = max(sections, key=lambda section: SIZES.index(section.size))
+    status, held = _status(section)
+    return f"{section.symbol} **{status.capitalize()}** at size {section.size}{_device(section)}: {held}"
 
 
 def box_of(experiment: Experiment, sections: Sequence[Section]) -> str:
-    """Formats the verdicts of a figure as a quoted block of Markdown.
+    """Formats a figure's claim and its verdicts in Markdown: what did not hold in a line each, the reasons folded.
 
     Args:
         experiment: the figure.
         sections: its recorded verdicts, one per size.
     """
-    spec = experiment.spec
-    lines = [
-        f"**Claim.** {escaped(spec.claim)} *({experiment.paper}, {escaped(spec.source)})*",
-        "",
-        "**Found here.**",
-        "",
-    ]
-    for section in sections:
-        lines += _section(section)
-    run = {section.size for section in sections}
-    lines += [f"- – **{size}**: {NOT_RUN}" for size in SIZES if size in experiment.sweep.spec.sizes and size not in run]
-    notes = {size: experiment.note(size) for size in experiment.sweep.spec.sizes}
-    lines += [line for size, note in notes.items() if note for line in ("", f"*{size}*: {escaped(note)}")]
-    return "\n".join(f"> {line}".rstrip() for line in lines)
+    spec, known = experiment.spec, experiment.sweep.spec.sizes
+    parts = [f"**Claim.** {escaped(spec.claim)} *({experiment.paper}, {escaped(spec.source)})*"]
+    parts += [part for section in sections for part in _section(section)]
+    missing = [size for size in SIZES if size in known and size not in {section.size for section in sections}]
+    parts += [f"– **{size}**: {NOT_RUN}" for size in missing]
+    parts += [f"*{size}*: {escaped(note)}" for size in known if (note := experiment.note(size))]
+    return "\n\n".join(parts)
 
 
 def _section(section: Section) -> list[str]:
+    failed = [one for one in judged(section.findings, section.size) if not one.held]
+    head = f"{section.symbol} **{section.size}**{_device(section)}: {', '.join(_status(section))}"
+    if not failed:
+        return [head]
+    lines = "\n".join(f"- {one.symbol} {escaped(one.statement)}" for one in failed)
+    reasons = "\n".join(f"- {told(one, section)}" for one in failed)
+    return [head, lines, folded("Evidence and reasons", reasons)]
+
+
+def _status(section: Section) -> tuple[str, str]:
+    """The verdict, and how many statements hold."""
     counted = judged(section.findings, section.size)
-    held = sum(finding.held for finding in counted)
-    device = f", {section.provenance['device']}" if section.recorded else ""
-    points = " ({} of {})".format(*section.points) if section.is_incomplete and section.points else ""
-    head = (
-        f"- {section.symbol} **{section.size}**{device}: {section.status}{points}, {held} of {len(counted)} statements"
-    )
-    return [head, *(f"    - {one.symbol} {told(one, section)}" for one in counted if not one.held)]
+    points = " ({} of {} points)".format(*section.points) if section.is_incomplete and section.points else ""
+    return section.status + points, f"{sum(finding.held for finding in counted)} of {len(counted)} statements hold"
+
+
+def _device(section: Section) -> str:
+    return f", {section.provenance['device']}" if section.recorded else ""
 
 
 def point_text(experiment: Experiment) -> str:
