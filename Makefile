@@ -27,6 +27,9 @@ export DGLBACKEND := pytorch
 # Device and Python of the GPU check; DEVICE=cpu runs it with small sizes on a machine without a GPU.
 DEVICE ?= cuda
 CHECK_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
+# Of pip's output, the large downloads and the number of packages.
+STEPS := awk '/^ *(Downloading|Using cached) .*\([0-9.]+ [MG]B\)/ && $$NF == "MB)" && substr($$(NF-1), 2) >= 10 || / GB\)/ \
+	{print "  " $$1, $$2, $$(NF-1), $$NF} /^Installing collected/ {print "  Installing", NF - 3, "packages"} {fflush()}'
 # smoke (synthetic data, seconds), real (WORKBENCH_DATA, minutes) or paper (a CUDA GPU).
 SIZE ?= smoke
 # Disables usage reports, and shortens tracebacks of unreachable stores.
@@ -109,6 +112,6 @@ clean:
 $(INSTALLED): pyproject.toml constraints.txt
 	@python="$(PYTHON)"; if [ -z "$$python" ]; then \
 		echo "Python 3.11 or later with venv is needed; install python3.11 (on Debian: python3.11-venv)." >&2; exit 1; fi; \
-	set -x; $$python -m venv $(VENV)
-	$(BIN)/python -m pip install -qq --editable '.[dgl,metis,ogb,lab,dev]'
+	echo "environment in $(VENV): some 3 minutes, 2 GB, most of them torch"; $$python -m venv $(VENV)
+	$(BIN)/python -m pip install --editable '.[dgl,metis,ogb,lab,dev]' | $(STEPS)
 	touch $@

@@ -25,14 +25,18 @@ class ExecuteAllButWidgets(ExecutePreprocessor):
 
 
 class DropProgress(Preprocessor):
-    """Drops what cells wrote to stderr: bars, which are for those who wait."""
+    """Drops what cells wrote to stderr, and bars, which are for those who wait."""
 
     enabled = True
 
     def preprocess_cell(self, cell, resources, index):
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
         return cell, resources
+
+
+def _is_progress(output):
+    return output.get("name") == "stderr" or "application/vnd.jupyter.widget-view+json" in output.get("data", {})
 
 
 class SmallImages(Preprocessor):

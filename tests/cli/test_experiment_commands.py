@@ -105,7 +105,9 @@ def test_reproduce_runs_every_sweep_once_and_writes_the_report(run, calls, tmp_p
     assert re.match(r"1/1 toys/fig1, fig2  \d+\.\d s  ✓ 2 × held$", out.splitlines()[0])
     assert "2 figures at smoke: 2 held" in out and "not run by this: real (minutes per figure), paper (needs" in out
     assert page.read_text().count("The square grows with the number.") >= 1 and str(page) in out
-    assert len(out.splitlines()) < 10, "the table is in a file"
+    assert out.splitlines()[1].startswith(f"first picture: {page.as_uri()}"), "to look at while the rest runs"
+    assert "`make lab` for the notebooks" in out
+    assert len(out.splitlines()) < 12, "the table is in a file"
     table = (page.parent / "tables" / "toys" / "fig1-smoke.txt").read_text()
     assert "number  square" in table and "✓ it grows — [1, 4, 9]" in table
 

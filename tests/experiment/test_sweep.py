@@ -7,7 +7,7 @@ import pytest
 from tests.experiment.elsewhere import running_elsewhere
 from workbench.core.yaml_file import ConfigError
 from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.sweep import new_bar, slowest
+from workbench.experiment.sweep import WorkBar, new_bar, slowest
 from workbench.experiment.table import labels, table_of, to_read
 from workbench.tracking.record import FAILED, FINISHED, KILLED
 from workbench.tracking.store import StoreError
@@ -172,3 +172,15 @@ def test_a_bar_is_shown_on_terminals_and_in_notebooks(monkeypatch):
     bar = new_bar(3)
     assert type(bar).__name__ == "tqdm_notebook", "a widget, not red text of stderr"
     assert not bar.disable and bar.delay == 5 and new_bar(3, disable=True).disable
+
+
+def test_a_bar_of_several_sweeps_advances_by_expected_seconds(toys, store, monkeypatch):
+    """The time left follows from the work done: a sweep of many short points does not make it hours."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with WorkBar(40.0, "smoke") as bar:
+        bar.seconds_per_point = 2.0
+        fig1 = load_experiment("toys/fig1")
+        fig1.runs(size="smoke", store=store, progress=bar)
+        assert (bar.n, bar.total) == (6.0, 40.0)
+        fig1.runs(size="smoke", store=store, progress=bar)
+        assert (bar.n, bar.total) == (6.0, 34.0), "points that were done before are no work"

@@ -1,6 +1,8 @@
 """`workbench list | run | reproduce`: the papers' figures as experiments."""
 
 import sys
+from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -120,14 +122,24 @@ def reproduce(
         raise ValueError("; ".join(f"{name} {reason}" for name, reason in skipped.items()))
     runnable = [name for name in sweeps if name not in skipped]
     views = [[figure for figure in figures if figure.sweep.name == name] for name in runnable]
-    made = Reproduction(
-        target, how.pop("size"), how.pop("device"), report_file(output).parent / "tables", terminal_width()
-    )
+    tables, first_page = report_file(output).parent / "tables", partial(_first_page, target, output)
+    made = Reproduction(target, how.pop("size"), how.pop("device"), tables, first_page, terminal_width())
     made.run(views, run_all=run_all or record, record_table=record, **how)
     lines = [f"{name}: skipped, since it {reason}" for name, reason in skipped.items()]
     write_lines(_closing(made, lines, figures, output))
     if made.failures:
         sys.exit(1)
+
+
+def _first_page(store: Any, output: Path | None, figures: Sequence[Any]) -> str:
+    """Writes a page with the first figures, to look at while the others run; "" if there is a page already."""
+    from workbench.experiment.summary import can_draw
+
+    page = report_file(output)
+    if page.exists() or not can_draw():
+        return ""
+    write_report(figures, store, output)
+    return f"first picture: {page.as_uri()} (the page has all figures at the end)"
 
 
 def _closing(made: Any, lines: list[str], figures: list[Any], output: Path | None) -> list[str]:
@@ -151,7 +163,9 @@ def _closing(made: Any, lines: list[str], figures: list[Any], output: Path | Non
         told.append(f"report: {shown_path(page)}")
     else:
         told.append(f"report: {shown_path(page)}, unchanged; `workbench report` writes it again")
-    return box([*told, f"runs: {shown_uri(made.store.location)}"], made.width)
+    told.append(f"runs: {shown_uri(made.store.location)}")
+    told.append("next: open the report; `make lab` for the notebooks, 00_start_here first; `make ui` for the runs")
+    return box(told, made.width)
 
 
 def _size(name: str) -> str:

@@ -2,12 +2,10 @@
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from workbench.cli.command_group import write_error, write_lines
 from workbench.error_text import text_of
@@ -16,10 +14,10 @@ from workbench.experiment.experiment import Experiment
 from workbench.experiment.finding import Finding
 from workbench.experiment.recorded import kept_runs, record
 from workbench.experiment.summary import log_summary
-from workbench.experiment.sweep import Progress, new_bar, slowest
+from workbench.experiment.sweep import Progress, WorkBar, slowest
 from workbench.experiment.table import labels, table_of, to_read
 from workbench.files import write_file
-from workbench.report.expected_time import announcement
+from workbench.report.expected_time import announcement, expected_seconds
 from workbench.report.sections import SYMBOLS, Section, section_of_findings
 from workbench.report.terminal import fitted_table, wrapped
 from workbench.tracking.record import FINISHED, Run
@@ -163,6 +161,7 @@ class Reproduction:
         size: "smoke", "real" or "paper".
         device: None: the size's.
         tables: folder of the tables that a reader may want and the terminal does not show.
+        first_page: writes the report's page with the first figures that were drawn, and returns a line on it.
         width: columns of the terminal; None: unlimited.
         sections: verdicts of all figures.
         unchanged: names of the figures that were left as they were.
@@ -174,6 +173,7 @@ class Reproduction:
     size: str
     device: str | None
     tables: Path
+    first_page: Callable[[Sequence[Experiment]], str]
     width: int | None
     sections: list[Section] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
@@ -188,16 +188,20 @@ class Reproduction:
             run_all: reproduce those that did not change too.
             **how: options of `run_and_describe`.
         """
-        points = [len(figures[0].configs(size=self.size, device=self.device)) for figures in views]
-        if line := self._announcement([figures[0].sweep for figures in views]):
+        sweeps = [figures[0].sweep for figures in views]
+        if line := self._announcement(sweeps):
             write_error(line)
-        with new_bar(sum(points), label=self.size) as bar:
-            for number, (figures, count) in enumerate(zip(views, points, strict=True), 1):
+        points = [len(sweep.configs(size=self.size, device=self.device)) for sweep in sweeps]
+        seconds = [expected_seconds(sweep, self.size) or count for sweep, count in zip(sweeps, points, strict=True)]
+        shortest_first = sorted(range(len(views)), key=lambda place: (place != seconds.index(min(seconds)), place))
+        with WorkBar(sum(seconds), self.size) as bar:
+            for number, place in enumerate(shortest_first, 1):
+                figures, bar.seconds_per_point = views[place], seconds[place] / points[place]
                 changed = figures if run_all else [figure for figure in figures if not self._is_current(figure)]
                 if changed:
                     self._run(changed, f"{number:>{len(str(len(views)))}}/{len(views)}", bar, **how)
                 else:
-                    bar.total -= count
+                    bar.total -= seconds[place]
                     bar.refresh()
 
     def _announcement(self, sweeps: Sequence[Experiment]) -> str:
@@ -216,7 +220,7 @@ class Reproduction:
         self.unchanged.append(figure.name)
         return True
 
-    def _run(self, figures: Sequence[Experiment], number: str, bar: tqdm, **how: Any) -> None:
+    def _run(self, figures: Sequence[Experiment], number: str, bar: WorkBar, **how: Any) -> None:
         before, names = time.monotonic(), [figure.name for figure in figures]
         options = {"size": self.size, "device": self.device, "width": self.width, "progress": bar}
         made = run_and_describe(figures, self.store, **options, **how)
@@ -226,9 +230,16 @@ class Reproduction:
         self.sections += made.sections
         self.failures += made.failures
         self.seconds += seconds
+        first = [self.first_page(figures)] if made.sections and len(made.sections) == len(self.sections) else []
         failed = [line for line in made.lines if line.startswith("FAILED")]
         with bar.external_write_mode(file=sys.stdout):
-            write_lines([f"{number} {sweep_line(names, seconds, made.sections)}", *(f"  {line}" for line in failed)])
+            write_lines(
+                [
+                    f"{number} {sweep_line(names, seconds, made.sections)}",
+                    *(f"  {line}" for line in failed),
+                    *filter(None, first),
+                ]
+            )
 
 
 def sweep_line(names: Sequence[str], seconds: float, sections: Sequence[Section]) -> str:

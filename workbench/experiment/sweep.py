@@ -18,9 +18,24 @@ from workbench.tracking.store import Store
 
 RunFunction = Callable[[Any], Iterable[Mapping[str, Any]]]
 
-Progress = bool | tqdm | None
+
+class WorkBar(tqdm):
+    """A bar of several sweeps that counts expected seconds, so that its time left follows from the work.
+
+    Args:
+        seconds: expected of all sweeps.
+        label: name beside the bar.
+    """
+
+    def __init__(self, seconds: float, label: str) -> None:
+        self.seconds_per_point = 1.0
+        super().__init__(total=seconds, bar_format=_WORK_FORMAT, smoothing=0, **_where(label))
+
+
+Progress = bool | WorkBar | None
 """Whether to show a bar; None: on a terminal and in a notebook. Or the bar of several sweeps."""
 
+_WORK_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
 _POLL_SECONDS = 0.5
 _LINE_SECONDS = 30.0  # between lines of progress where there is no terminal
 _SHORT_SECONDS = 5.0  # a notebook shows no bar for less
@@ -49,7 +64,7 @@ def run_sweep(
         One run per task, in their order: the newest finished one, else the failed one.
     """
     keys = [task.point.key for task in tasks]
-    done = finished_runs(tasks, store)
+    done, work = finished_runs(tasks, store), progress.seconds_per_point if isinstance(progress, WorkBar) else 1
     with _bar(progress, tasks, len(done)) as bar:
         while waiting := _in_order([task for task in tasks if task.point.key not in done], store):
             before = len(done)
@@ -57,7 +72,7 @@ def run_sweep(
             with closing(ended):
                 for one in ended:
                     done[one.point.key] = one
-                    bar.update()
+                    bar.update(work)
             if len(done) == before:  # other processes run all points that are left
                 time.sleep(_POLL_SECONDS)
     return [done[key] for key in keys]
@@ -76,22 +91,25 @@ def new_bar(total: int, *, initial: int = 0, label: str = "", disable: bool | No
         return tqdm_notebook(
             total=total, initial=initial, desc=label, disable=disable, leave=False, delay=_SHORT_SECONDS
         )
+    return tqdm(total=total, initial=initial, **_where(label, disable))
+
+
+def _where(label: str, disable: bool | None = None) -> dict[str, Any]:
+    """Options of a bar on stderr."""
     terminal = sys.stderr.isatty()
-    return tqdm(
-        total=total,
-        initial=initial,
-        desc=label,
-        leave=not terminal,  # else the table would begin in its line
-        disable=not terminal if disable is None else disable,
-        dynamic_ncols=True,
-        mininterval=0.1 if terminal else _LINE_SECONDS,
-    )
+    return {
+        "desc": label,
+        "leave": not terminal,  # else the table would begin in its line
+        "disable": not terminal if disable is None else disable,
+        "dynamic_ncols": True,
+        "mininterval": 0.1 if terminal else _LINE_SECONDS,
+    }
 
 
 def _bar(progress: Progress, tasks: Sequence[Task], done: int) -> AbstractContextManager[tqdm]:
     """A bar of this sweep, or the one of several, whose total then only counts the points that are left."""
-    if isinstance(progress, tqdm):
-        progress.total -= done
+    if isinstance(progress, WorkBar):
+        progress.total -= done * progress.seconds_per_point
         progress.set_description(_label(tasks), refresh=True)
         return nullcontext(progress)
     return new_bar(len(tasks), initial=done, label=_label(tasks), disable=None if progress is None else not progress)
