@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 
@@ -65,12 +66,26 @@ METERED = ("tests/meter/", "tests/memory/", "tests/training/test_oom")
 """Tests that collect garbage often; they run first, while there is little of it."""
 
 
+SAMPLED_PARAMETERS = 3
+"""Of a test's parameter sets, evenly spaced, how many `make test` runs; `make test-all` runs them all."""
+
+COMPLETE = ("tests/experiments/", "tests/report/", "tests/test_", "workbench/")
+"""Tests whose parameters are figures, notebooks and pages, each of which is checked by itself alone."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(METERED))
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, sets in tests.items():
+        quick = [] if name.startswith(COMPLETE) else [item for item in sets if item.get_closest_marker("slow") is None]
+        stride = -(-len(quick) // SAMPLED_PARAMETERS) or 1
+        first = crc32(name.encode()) % stride  # tests with the same parameters take different ones
+        for place, item in enumerate(quick):
+            if place % stride != first:
+                item.add_marker("slow")
         traced = () if name.startswith(REPEATING) else sets[:: -(-len(sets) // TRACED_PARAMETERS)]
         for item in sets:
             if item not in traced:

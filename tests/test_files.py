@@ -70,6 +70,7 @@ def test_failed_second_rename_restores_the_old_folder(tmp_path):
     assert names(tmp_path) == ["graph"] and content(tmp_path / "graph") == ["old", "old"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("existing", [False, True])
 def test_killed_while_a_folder_is_replaced(tmp_path, existing):
     target, moments, restored = tmp_path / "graph", 0, 0

@@ -23,6 +23,7 @@ def assert_as_uninterrupted(found: dict[str, Any], expected: dict[str, Any]) -> 
     assert found["results"] == {name: [result] for name, result in expected.items()}
 
 
+@pytest.mark.slow
 def test_a_few_interrupts() -> None:
     found = run("--interrupts", "40", "--scenarios", *QUICK)
     assert_as_uninterrupted(found, run("--scenarios", *QUICK))

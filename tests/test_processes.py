@@ -107,6 +107,7 @@ def test_all_descendants_end_with_a_parent_that_is_killed(tmp_path, how):
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_keeper_that_is_killed_takes_its_program_along(tmp_path):
     process = family(tmp_path)
     wait_until((tmp_path / "ready").exists)

@@ -236,6 +236,7 @@ def test_faster_disk_makes_reading_faster_and_nothing_else(arxiv: wb.Dataset):
         assert [after.seconds[stage] for stage in same] == [before.seconds[stage] for stage in same]
 
 
+@pytest.mark.slow
 def test_more_memory_never_makes_less_fit(arxiv: wb.Dataset):
     sizes = [round(share * 1e6) for share in (0.05, 0.3, 0.6, 2)]
     found = [advised(arxiv, memory=size, batch_size=512).priced[0] for size in sizes]

@@ -73,6 +73,7 @@ def test_the_error_handler_of_stdout_is_kept(toys, uri, stdout_of):
     assert b"? it grows" in raw.getvalue()
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_the_command_without_a_traceback(toys):
     reading, writing = os.pipe()
     os.close(reading)

@@ -108,6 +108,7 @@ def test_failed_save_keeps_the_previous_graph(tmp_path, monkeypatch, existing):
         assert_same(Graph.open(tmp_path / "graph", verify=True), example())
 
 
+@pytest.mark.slow
 def test_killed_while_replacing_a_graph(tmp_path):
     """After a kill, a load sees the old graph or the new one, and the next save removes hidden leftovers."""
     target, new, found = tmp_path / "graph", random_graph(3, 3), []
@@ -122,6 +123,7 @@ def test_killed_while_replacing_a_graph(tmp_path):
     assert_same(Graph.open(target, verify=True), new)
 
 
+@pytest.mark.slow
 def test_killed_while_saving_a_first_graph(tmp_path):
     target, moments = tmp_path / "graph", 0
     for _ in killed_at_each_operation(lambda: example().save(target), tmp_path):

@@ -174,6 +174,7 @@ def test_an_unwritable_cache_is_bypassed(tmp_path, monkeypatch):
         assert builder.calls == calls
 
 
+@pytest.mark.slow
 def test_killed_while_storing(tmp_path):
     """After a kill at any moment the next load succeeds, and no drafts or outdated folders remain."""
     source, root, moments = tmp_path / "source", cache.cache_folder(), 0

@@ -278,6 +278,7 @@ def test_unencrypted_and_incomplete_transfers_are_refused(folder, packed, monkey
     assert requested == ["https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"] and list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_killed_while_unpacking(folder, packed):
     """The next download deletes the drafts of killed ones, which may have gigabytes."""
     moments = 0

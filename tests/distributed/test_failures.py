@@ -105,6 +105,7 @@ def test_a_rank_that_fails_at_any_stage_ends_all(monkeypatch, stage, fate, world
     check_failure(monkeypatch, stage, fate, world_size, timeout_seconds=(30 if fate == "hangs" else 120))
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_stopped_and_the_pool_starts_new_ones(monkeypatch):
     monkeypatch.setenv("MISBEHAVED_OF", str(os.getpid()))
     with leaves_nothing(), RankPool(2) as pool:

@@ -35,7 +35,8 @@ def check(stage, fate, size, found):
     assert ("misbehaving.py" in found["message"]) == (fate in ("raises", "hangs", "crashes"))
 
 
-@pytest.mark.parametrize("module", ["faulty_step", pytest.param("faulty_macrobatch", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["faulty_step", "faulty_macrobatch"])
 def test_a_rank_that_fails_in_a_stage_ends_all_and_is_named(module):
     cases = [(stage, fate, 2) for stage, fate in zip(STAGES[module], FATES, strict=False)]
     *failed, without_fault = outcomes(module, [*cases, ("none", "none", 2)])

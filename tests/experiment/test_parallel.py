@@ -95,6 +95,7 @@ def test_points_in_processes_give_their_rows_and_die_alone(fates, store, toys, t
     assert again[0].run_id == finished.run_id and len(pids(toys)) == 3, "finished points are not run again"
 
 
+@pytest.mark.slow
 def test_an_interruption_stops_the_children_and_keeps_finished_points(fates, store, toys, monkeypatch):
     own = type(store).finish
 

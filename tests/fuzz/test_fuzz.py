@@ -41,6 +41,7 @@ def test_crashes_and_hangs_are_detected(monkeypatch) -> None:
     assert [r.outcome for r in run_cases(cases)] == ["returned", "crashed", "unhelpful", "hung", "returned"]
 
 
+@pytest.mark.slow
 def test_cases_depend_only_on_category_and_seed() -> None:
     """Outcomes do not depend on earlier cases in the same process, so running them in reverse changes nothing."""
     cases = [(category, 3) for category in CATEGORIES]

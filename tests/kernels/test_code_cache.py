@@ -101,6 +101,7 @@ def test_unreadable_file_and_missing_folder(tmp_path, stored):
     assert kernel(3) == 6 and not compiles(tmp_path)
 
 
+@pytest.mark.slow
 def test_full_disk(package, tmp_path):  # noqa: F811
     """With a limit of 1,000 bytes per file, writing the machine code fails as on a full disk."""
     assert run(package, tmp_path / "cache", FULL_DISK) == (2, 0)

@@ -59,6 +59,7 @@ def cache_of(home: Path, number: int, days: float) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_edited_helper_is_recompiled(package, tmp_path):
     assert run(package, tmp_path / "cache") == (2, 0)
     assert run(package, tmp_path / "cache") == (2, 1)
@@ -66,6 +67,7 @@ def test_edited_helper_is_recompiled(package, tmp_path):
     assert run(package, tmp_path / "cache") == (6, 0)
 
 
+@pytest.mark.slow
 def test_unusable_cache_folder_is_not_an_error(package, tmp_path):
     (tmp_path / "file").touch()
     assert run(package, tmp_path / "file" / "cache") == (2, 0)

@@ -154,6 +154,7 @@ def test_pool_may_be_resized_while_others_use_it():
     assert results == [True, True]
 
 
+@pytest.mark.slow
 def test_pool_works_after_fork():
     result = run_python(PREPARE + FORK)
     assert result.stdout == "0\n", result.stderr
@@ -165,6 +166,7 @@ def test_set_num_threads_rejects(count):
         threads.set_num_threads(count)
 
 
+@pytest.mark.slow
 def test_environment_sets_the_number():
     code = "from workbench.kernels.threads import get_num_threads; print(get_num_threads())"
     assert run_python(code, WORKBENCH_NUM_THREADS="5").stdout == "5\n"

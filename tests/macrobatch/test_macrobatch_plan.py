@@ -139,6 +139,7 @@ def planned(counts: Any, **options: Any) -> tuple[wb.macrobatch.MacrobatchPlan |
         return None, str(error)
 
 
+@pytest.mark.slow
 def test_no_random_case_moves_more_bytes_than_separate_batches() -> None:
     draw, chosen, refused = random.Random(0), [], 0
     while len(chosen) < 320:

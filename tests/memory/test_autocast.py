@@ -46,6 +46,7 @@ def test_weights_converted_by_autocast_count() -> None:
     assert_estimated(build("gcn", 2, 1024))
 
 
+@pytest.mark.slow
 def test_plans_under_autocast_fit() -> None:
     model = build("gat", 2, 40)
     optimizer = adam(model)

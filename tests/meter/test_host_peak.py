@@ -22,6 +22,7 @@ EXPECTED = {
 """Scenario to its peak and a tolerance."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs /proc")
 def test_peaks_of_blocks() -> None:
     command = [sys.executable, "-m", "tests.meter.host_peak_scenarios", *EXPECTED]

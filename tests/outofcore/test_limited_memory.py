@@ -34,6 +34,7 @@ def check(folder: Path, num_nodes: int, width: int) -> None:
     assert found["refused"] is not None and "memory" in found["refused"]
 
 
+@pytest.mark.slow
 def test_a_quarter_of_the_memory_is_enough_from_disk_and_not_in_memory(tmp_path):
     check(tmp_path, 60_000, 512)
 

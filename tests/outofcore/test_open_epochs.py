@@ -107,6 +107,7 @@ def check_end(folder: Path, how: str) -> None:
         assert torch.equal(other, versions(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", QUICK)
 def test_rows_are_on_disk_when_the_process_has_ended(folder: Path, how: str) -> None:
     check_end(folder, how)

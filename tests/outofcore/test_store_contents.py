@@ -170,6 +170,7 @@ def test_progress_and_an_interrupt_that_leaves_nothing(tmp_path: Path) -> None:
         assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_memory_of_a_build_does_not_grow_with_edges_or_rows(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.outofcore.build_memory", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)

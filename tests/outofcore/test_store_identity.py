@@ -110,6 +110,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_another_process_is_named_and_released_by_its_end(store: wb.outofcore.PartitionStore, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(store.folder)
     process = started(HOLD, tmp_path / "link")

@@ -131,6 +131,7 @@ def last_state_of(partition: int) -> int:
     return int((ORDER.states == partition).any(1).nonzero().max())
 
 
+@pytest.mark.slow
 def test_killed_while_it_is_built(tmp_path: Path) -> None:
     graph = wb.Graph.from_edges(SRC, DST, num_nodes=NODES)
     for call in range(100):

@@ -109,6 +109,7 @@ def test_any_number_of_threads_draws_the_same() -> None:
     assert 1500 < new[0] <= 2000 and 450 < new[1] <= 500  # a few of those drawn are destinations
 
 
+@pytest.mark.slow
 def test_draws_are_successive_without_replacement() -> None:
     """P({i, j}) of two draws, each proportional to the edges to the layer among the remaining candidates."""
     graph = Graph.from_edges([2, 3, 3, 4, 4, 4], [0, 0, 1, 0, 1, 1], num_nodes=5)

@@ -168,6 +168,7 @@ def test_degenerate_batches() -> None:
     assert mb.blocks[0].indices.dtype == torch.int32
 
 
+@pytest.mark.slow
 def test_sampling_in_a_forked_process() -> None:
     """As in a DataLoader with workers: thread pool and scratch memory were used before the fork."""
     program = """

@@ -47,6 +47,7 @@ def test_with_replacement_every_sequence_is_equally_likely() -> None:
     assert_equally_likely(draws_of_star(NeighborSampler([2], replace=True), star(3), 3000), support)
 
 
+@pytest.mark.slow
 def test_rows_and_layers_and_steps_are_independent() -> None:
     """The joint law of the draws of two rows, of two layers and of two steps is the product."""
     indptr = torch.tensor([0, 3, 6, 6, 6, 6])

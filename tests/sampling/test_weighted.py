@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 import torch
 from scipy import stats
 
@@ -30,6 +31,7 @@ def test_weighted_draws_follow_the_weights() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_weighted_draws_with_replacement() -> None:
     weights = [1.0, 3.0]
     drawn = draws_of_star(NeighborSampler([2], replace=True, weighted=True), star(2, weights), 3000)

@@ -74,6 +74,7 @@ def test_another_seed_gives_another_set_of_the_same_size(name):
     ]
 
 
+@pytest.mark.slow
 def test_the_same_in_another_process_with_another_number_of_threads():
     code = (
         "from workbench.standin import build_standin as b;"

@@ -71,6 +71,7 @@ for number in range(40):
 """
 
 
+@pytest.mark.slow
 def test_concurrent_writers(tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
     writers = [start_python(WRITE, str(file), name) for name in "ab"]

@@ -118,6 +118,7 @@ def test_float64_ranks_are_those_of_all_scores(trained_alike):
     assert torch.equal(wb.training.rank_triples(decoder, rows, triples, ends=["dst"])[0], ranks.double())
 
 
+@pytest.mark.slow
 def test_chunks_limit_the_memory(trained_alike):
     rows, triples = trained_alike
     decoder = wb.nn.DistMult(50, num_relations=1, std=1.0)

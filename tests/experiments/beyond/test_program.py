@@ -25,6 +25,7 @@ def config():
     return Config(dataset=DataConfig(name="synthetic-arxiv", scale=0.004), num_ranks=1, **SETTING)
 
 
+@pytest.mark.slow
 def test_each_piece_leaves_the_losses_and_serves_its_link(config, tmp_path):
     data = config.dataset.load()
     plain, _, moved_plain = train(config, data, set(), tmp_path)

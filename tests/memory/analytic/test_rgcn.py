@@ -65,6 +65,7 @@ def test_edge_weights_count() -> None:
     check(model_of("basis", 2, WIDE), thirds(sample(2, typed_graph(weighted=True))))
 
 
+@pytest.mark.slow
 def test_a_plan_fits_its_budget() -> None:
     model, batch = model_of("basis", 2, WIDE), sample(2)
     budget = wb.estimate_memory(model, batch).peak_bytes * 2 // 3

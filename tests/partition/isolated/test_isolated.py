@@ -296,6 +296,7 @@ def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         double(1)
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolated, "_REPLY_SECONDS", 0.2)
     double(1)
