@@ -54,7 +54,7 @@ def measure(
     def run(step: Sequence[wb.MiniBatch], phase: Any) -> torch.Tensor:
         return wb.train_step(model, step, x, y, loss_fn, optimizer, phase=phase, verify=False, **options)
 
-    wb.train_step(model, micro[:1], x, y, loss_fn, optimizer)
+    wb.train_step(model, micro[:1], x, y, loss_fn, optimizer, forward=options.get("forward"))
     optimizer.zero_grad()
     return meter_epoch(model, optimizer, [micro], run)
 

@@ -45,14 +45,6 @@ def test_a_setup_with_recovery_estimates_its_second_set_of_gradients() -> None:
     assert recovering.peak_bytes > wb.memory.estimator_for(setup, BATCH)(BATCH, accumulating=True).peak_bytes
 
 
-def test_what_forward_allocates_is_not_estimated() -> None:
-    def forward(mb: wb.MiniBatch, inputs: wb.Inputs) -> Tensor:
-        return inputs.x
-
-    with pytest.raises(ValueError, match=r"forward is set, .* move its lines into a module"):
-        wb.memory.estimator_for(replace(new_setup(), forward=forward), BATCH)
-
-
 def test_a_named_optimizer_estimates_but_can_not_step() -> None:
     named = replace(new_setup(), optimizer="adam")
     assert wb.memory.estimator_for(named, BATCH)(BATCH) == wb.memory.estimator_for(new_setup(), BATCH)(BATCH)

@@ -30,6 +30,7 @@ from workbench.nn.dropout import HashDropout
 from workbench.nn.gnn import GNN
 from workbench.nn.reuse.layers import ReusingDropout, ReusingReLU
 from workbench.nn.sage import SAGELayer
+from workbench.nn.signature import Forward
 from workbench.nn.static_aggregate import check_aggregates_on_read
 from workbench.partition.balance import ByteCosts
 
@@ -50,6 +51,7 @@ def estimate_memory(
     recover: bool = False,
     in_dim: int | None = None,
     loss_fn: Callable[..., Tensor] = cross_entropy,
+    forward: Forward | None = None,
     aggregate_on_read: bool = False,
 ) -> MemoryEstimate:
     """Estimate the peak device memory of `workbench.train_step` for one micro-batch, by term and by phase.
@@ -73,6 +75,7 @@ def estimate_memory(
             input width of a layer with which a step succeeds.
         loss_fn: torch's `cross_entropy` with integer labels, or `binary_cross_entropy_with_logits` with labels in the
             model's dtype; for traced modules any loss that accepts one of these.
+        forward: `forward(mb, inputs)` calls the model, as for `train_step`; what it does around the call is traced.
         aggregate_on_read: estimate a step whose features are `workbench.training.AggregateOnRead(x)`.
 
     Returns:
@@ -90,7 +93,7 @@ def estimate_memory(
     """
     recovery = Recovery() if recover else None
     options = {"recover": recovery, "backend": backend, "in_dim": in_dim, "aggregate_on_read": aggregate_on_read}
-    setup = TrainingSetup(model, loss_fn, optimizer, **options)
+    setup = TrainingSetup(model, loss_fn, optimizer, forward=forward, **options)
     return estimator_for(setup, mb)(mb, accumulating=accumulating)
 
 
@@ -98,14 +101,14 @@ def estimator_for(setup: TrainingSetup, mb: MiniBatch) -> Estimator:
     """Build an estimator for many micro-batches of one batch, doing the work that they share once.
 
     Modules without an analytic model are traced on sub-batches of `mb`. On the CPU its labels, if they are classes,
-    count in every micro-batch's estimate. Raises as `estimate_memory`, and ValueError if `forward` is set.
+    count in every micro-batch's estimate. Raises as `estimate_memory`.
     """
     _check(setup, mb)
     model, backend, recover = setup.model, setup.backend, setup.recover is not None
     requested = Backend(backend) if isinstance(backend, str) else backend
     if setup.aggregate_on_read:
         _check_aggregates_on_read(model, requested)
-    if not has_analytic_model(model):
+    if setup.forward is not None or not has_analytic_model(model):
         return _traced(setup, mb, requested)
     assert isinstance(model, GNN)
     _check_compatible(model, mb, setup.in_dim, setup.aggregate_on_read)
@@ -137,11 +140,6 @@ def _check(setup: TrainingSetup, mb: MiniBatch) -> None:
         raise TypeError(f"optimizer is {setup.optimizer!r}; pass a name ({', '.join(OPTIMIZERS)}) or an optimizer")
     if setup.in_dim is not None:
         check_at_least("in_dim", setup.in_dim, 1, most=2**31 - 1)
-    if setup.forward is not None:
-        raise ValueError(
-            "forward is set, and what it allocates can't be estimated from the model; move its lines into a module: "
-            "class Wrapped(torch.nn.Module), whose forward(blocks, x) calls the model, is traced (in_dim=x.shape[1])"
-        )
 
 
 def _check_aggregates_on_read(model: nn.Module, backend: Backend | None) -> None:
@@ -159,7 +157,9 @@ def _traced(setup: TrainingSetup, mb: MiniBatch, backend: Backend | None) -> Est
     from workbench.memory.traced.predictor import candidate_widths
 
     model = setup.model
-    name = type(model).__name__ + (" under autocast" if has_analytic_model(model) else "")
+    name = type(model).__name__
+    if has_analytic_model(model):
+        name += " under autocast" if setup.forward is None else " called by forward="
     widths = candidate_widths(model, mb) if setup.in_dim is None else [setup.in_dim]
     if not widths:
         raise ValueError(
@@ -181,7 +181,8 @@ def _traced_at_first_width(setup: TrainingSetup, mb: MiniBatch, widths: list[int
     from workbench.memory.traced.predictor import fit_memory
 
     errors: list[StepFailedError] = []
-    options = {"optimizer": setup.optimizer, "loss_fn": setup.loss_fn, "recover": setup.recover is not None}
+    options = {"optimizer": setup.optimizer, "loss_fn": setup.loss_fn, "forward": setup.forward}
+    options["recover"] = setup.recover is not None
     for width in widths:
         try:
             return fit_memory(setup.model, mb, in_dim=width, **options)

@@ -32,6 +32,7 @@ from workbench.memory.search import (
 )
 from workbench.memory.training_setup import Backend, Optimizer, Recovery, TrainingSetup
 from workbench.meter.stopwatch import Stopwatch
+from workbench.nn.signature import Forward
 from workbench.partition.batch import partition_batch, partition_choices
 from workbench.partition.batch.partitioner import Partitioner
 from workbench.partition.batch.prepared_batch import check_method
@@ -119,6 +120,7 @@ def plan_micro_batches(
     recover: bool = False,
     in_dim: int | None = None,
     loss_fn: Callable[..., Tensor] = cross_entropy,
+    forward: Forward | None = None,
     node_parts: Tensor | None = None,
     strategy: str = "even",
     max_parts: int | None = None,
@@ -145,6 +147,7 @@ def plan_micro_batches(
         recover: plan for `train_step(recover=…)`, which computes a micro-batch's gradients separately.
         in_dim: channels of the features, as for `workbench.estimate_memory`.
         loss_fn: the loss function, as for `workbench.estimate_memory`.
+        forward: `forward(mb, inputs)` calls the model, as for `workbench.train_step`; None for the default call.
         node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
         strategy: "even" repartitions the whole batch for every number of parts. "split" partitions it once, into fewer
             parts, and then only the parts that do not fit, each by the same method; "even" is the fallback if that
@@ -166,7 +169,9 @@ def plan_micro_batches(
     watch = Stopwatch()
     with watch.phase("estimate"):
         recovery = Recovery() if recover else None
-        setup = TrainingSetup(model, loss_fn, optimizer, recover=recovery, backend=backend, in_dim=in_dim)
+        setup = TrainingSetup(
+            model, loss_fn, optimizer, forward=forward, recover=recovery, backend=backend, in_dim=in_dim
+        )
         estimator = estimator_for(setup, mb)
     return plan_with(
         estimator,

@@ -128,7 +128,7 @@ class TrainingSetup:
             defaults.
         reduction: "mean" over labelled seeds, or "sum".
         forward: calls the model with a micro-batch and its `Inputs`, as for `workbench.accumulate`; None for the
-            default call. Estimates support the default call only.
+            default call.
         recover: None, or how to recover from out-of-memory errors.
         backend: the kernels that an estimate models: a `Backend`, "cpu" or "cuda"; None for the model's device.
         in_dim: channels of the features; None: for a traced module, the input width of its first layer.

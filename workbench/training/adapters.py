@@ -15,6 +15,7 @@ from workbench.interop import dgl, pyg
 from workbench.interop.edge_lists import refuse_pairs
 from workbench.memory.plan import Plan, plan_micro_batches
 from workbench.memory.training_setup import Optimizer
+from workbench.nn.signature import Forward
 from workbench.partition.batch import partition_batch
 from workbench.training.exactness.check import warn_if_batch_inexact
 
@@ -130,6 +131,7 @@ def micro_batches(
     optimizer: Optimizer = "adam",
     loss_fn: Callable[..., Tensor] = cross_entropy,
     in_dim: int | None = None,
+    forward: Forward | None = None,
     recover: bool = False,
     margin: float = 0.02,
     method: str = "auto",
@@ -158,6 +160,8 @@ def micro_batches(
         loss_fn: the loss function, for the plan.
         in_dim: channels of the features, for the plan of a module that must be traced; None: those of `batch.x`, or
             the first input width of a layer with which a step succeeds.
+        forward: how the loop calls the model, if not as `workbench.train_step` does: a function of the batch as a
+            `MiniBatch` and its `Inputs`, whose `x` has a row per input; for the plan and for `verify`.
         recover: plan for `train_step(recover=…)`.
         margin: fraction by which an estimate may be too low.
         method: a name of `workbench.partition.PARTITION_METHODS`, or "auto" or "fast".
@@ -187,7 +191,7 @@ def micro_batches(
     refuse_pairs(batch)
     whole = BatchFormat.of(batch)
     if verify and num_parts != 1:
-        warn_if_batch_inexact(model, batch)
+        warn_if_batch_inexact(model, batch, forward)
     if num_parts is not None:
         num_parts = min(num_parts, max(1, whole.mb.num_seeds))
         options = {"method": method, "seed": seed, "node_parts": node_parts}
@@ -204,6 +208,7 @@ def micro_batches(
         recover=recover,
         in_dim=in_dim if in_dim is not None else whole.feature_width,
         loss_fn=loss_fn,
+        forward=forward,
         node_parts=node_parts,
     )
     return MicroBatches.of(whole, plan.assignment, plan)

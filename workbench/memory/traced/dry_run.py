@@ -30,7 +30,7 @@ from workbench.meter.allocation_tracker import (
     storages_of,
 )
 from workbench.nn.losses import Inputs, LossFunction, SeedLoss, describe, first_tensor
-from workbench.nn.signature import default_forward, model_device
+from workbench.nn.signature import Forward, default_forward, model_device
 
 Terms = Mapping[str, int]
 
@@ -197,6 +197,7 @@ class DryRun:
         optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer of the model's parameters.
         in_dim: channels of the features.
         loss_fn: a loss function that `workbench.train_step` accepts.
+        forward: calls the model itself, which then has the parameters and buffers of its copy; None: the default call.
         seed: seed of the random features and of the model's own randomness.
 
     Raises:
@@ -210,12 +211,13 @@ class DryRun:
         optimizer: str | torch.optim.Optimizer,
         in_dim: int,
         loss_fn: LossFunction,
+        forward: Forward | None = None,
         seed: int = 0,
     ) -> None:
         check_at_least("in_dim", in_dim, 1)
         self.model, self._optimizer = _copy_model_and_optimizer(model, optimizer)
         self.device = model_device(model) or torch.device("cpu")
-        self._call = default_forward(self.model)
+        self._called, self._call = (self.model, default_forward(self.model)) if forward is None else (model, forward)
         self._in_dim, self._seed = in_dim, seed
         self._seed_loss, self._labels_for = SeedLoss.of(loss_fn, "mean"), class_labels
         floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
@@ -302,7 +304,7 @@ class DryRun:
             held.append((arguments, named))
             self._names_read = frozenset(named)
 
-        handle = self.model.register_forward_pre_hook(hold, with_kwargs=True)
+        handle = self._called.register_forward_pre_hook(hold, with_kwargs=True)
         try:
             yield
         finally:
@@ -351,7 +353,11 @@ class DryRun:
         try:
             gc.disable()
             torch.clear_autocast_cache()  # a step starts without converted weights, and leaves none of these copies'
-            with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
+            with (
+                torch.random.fork_rng([device] if device.type == "cuda" else []),
+                torch.enable_grad(),
+                _with_tensors_of(self.model, self._called),
+            ):
                 _seed_generator(device, self._seed)
                 yield
         except (MemoryError, torch.OutOfMemoryError):
@@ -366,6 +372,28 @@ class DryRun:
             torch.clear_autocast_cache()
             if gc_was_enabled:
                 gc.enable()
+
+
+@contextmanager
+def _with_tensors_of(copied: nn.Module, model: nn.Module) -> Iterator[None]:
+    """Let a model have the parameters and buffers of its copy, for a function that calls the model itself."""
+    if model is copied:
+        yield
+        return
+    held = [(module, {**module._parameters, **module._buffers}) for module in model.modules()]
+    try:
+        for module, other in zip(model.modules(), copied.modules(), strict=True):
+            _set(module, {**other._parameters, **other._buffers})
+        yield
+    finally:
+        for module, tensors in held:
+            _set(module, tensors)
+
+
+def _set(module: nn.Module, tensors: Mapping[str, Tensor | None]) -> None:
+    """As attributes, because torch's recurrent layers keep a list of their weights beside the parameters."""
+    for name, tensor in tensors.items():
+        setattr(module, name, tensor)
 
 
 def _seed_generator(device: torch.device, seed: int) -> None:

@@ -29,6 +29,7 @@ from workbench.memory.traced.dry_run import (
 )
 from workbench.meter.allocation_tracker import rounded_bytes
 from workbench.nn.losses import LossFunction
+from workbench.nn.signature import Forward
 
 _MAX_REGRESSORS = 3
 
@@ -535,6 +536,7 @@ def fit_memory(
     optimizer: str | torch.optim.Optimizer = "adam",
     in_dim: int,
     loss_fn: LossFunction = cross_entropy,
+    forward: Forward | None = None,
     recover: bool = False,
     seed: int = 0,
 ) -> TracedEstimator:
@@ -570,6 +572,7 @@ def fit_memory(
         in_dim: channels of the features, which are random, in the dtype of the model.
         loss_fn: a loss function that `workbench.train_step` accepts; labels are classes, or else values per output or
             per seed.
+        forward: as for `workbench.train_step`; None for the default call.
         recover: estimate `workbench.train_step(recover=…)`.
         seed: seed of the choice of sub-batches, the features and the model's own randomness; torch's random state is
             restored.
@@ -580,7 +583,7 @@ def fit_memory(
     Raises:
         ValueError: The model can't be copied, a step on a sub-batch fails, or an option is invalid.
     """
-    dry_run = DryRun(model, optimizer=optimizer, in_dim=in_dim, loss_fn=loss_fn, seed=seed)
+    dry_run = DryRun(model, optimizer=optimizer, in_dim=in_dim, loss_fn=loss_fn, forward=forward, seed=seed)
     parts, target = sub_batches(mb, seed=seed), _sizes(mb)
     dry_run.warm_up(parts[0])
     fresh, accumulating, error = _fit_few_exactly(dry_run, parts, target) or _fit_all(dry_run, parts, mb, seed)

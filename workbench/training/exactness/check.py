@@ -355,11 +355,11 @@ def warn_if_inexact(
     _report(model, check_parts(_tried_model(model, forward), mb, parts, x=inputs, forward=forward))
 
 
-def warn_if_batch_inexact(model: nn.Module | None, batch: Any) -> None:
+def warn_if_batch_inexact(model: nn.Module | None, batch: Any, forward: Forward | None = None) -> None:
     """Warn of a model (None: of none) whose micro-batches are not exact, before a batch of any library is split."""
     if model is None or getattr(batch, "exchanges", None) is not None or not _is_new(model):
         return
-    _report(model, check_exact(_tried_model(model, None), batch))
+    _report(model, check_exact(_tried_model(model, forward), batch, forward=forward))
 
 
 def _report(model: nn.Module, result: Exactness) -> None:
