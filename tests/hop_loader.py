@@ -10,14 +10,15 @@ import workbench as wb
 
 
 class HopLoader:
-    """Stands for PyG's NeighborLoader, which needs a compiled library: its arguments, its batches."""
+    """Stands for PyG's NeighborLoader: its arguments, its batches, of all in-neighbours, with the data's attributes."""
 
     def __init__(
         self, data: Any, num_neighbors: list[int], input_nodes: Tensor, batch_size: int, shuffle: bool
     ) -> None:
         assert shuffle and min(num_neighbors) >= int(torch.bincount(data.edge_index[1]).max())
         self.data, self.seeds, self.batch_size = data, input_nodes, batch_size
-        self.graph, self.sampler = wb.Graph.from_pyg(data), wb.FullNeighborSampler(len(num_neighbors))
+        self.graph = wb.Graph.from_edges(*data.edge_index, num_nodes=data.num_nodes)
+        self.sampler = wb.FullNeighborSampler(len(num_neighbors), edge_ids=True)
 
     def __len__(self) -> int:
         return -(-len(self.seeds) // self.batch_size)
@@ -27,5 +28,7 @@ class HopLoader:
             batch = self.sampler.sample(self.graph, seeds).to_pyg()
             for name in ("adjs", "adj_weights", "adj_types"):
                 delattr(batch, name)
-            batch.x, batch.y = self.data.x[batch.n_id], self.data.y[batch.n_id]
+            for name, value in self.data:
+                if name != "edge_index" and isinstance(value, Tensor):
+                    batch[name] = value[batch.e_id if self.data.is_edge_attr(name) else batch.n_id]
             yield batch

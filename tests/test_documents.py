@@ -1,5 +1,6 @@
 """README.md, CONTRIBUTING.md and docs/: every Python example runs as a script, and every link leads to a file."""
 
+import inspect
 import pkgutil
 import re
 import runpy
@@ -8,6 +9,8 @@ from pathlib import Path
 from types import CodeType
 
 import pytest
+
+import workbench
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -129,3 +132,14 @@ def test_pages_of_the_site_link_to_each_other(tmp_path):
         text = re.sub(r"```.*?```|`[^`\n]+`(?!\])", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)\s#]+)", text):
             assert re.match(r"\w+:", target) or (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_names_in_the_pages_by_task_and_by_library_exist_and_are_complete():
+    pages = {page: (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("tasks.md", "coming_from.md")}
+    named = {page: set(re.findall(r"\bwb\.([\w.]+\w)", text)) for page, text in pages.items()}
+    for name in set().union(*named.values()):
+        found = workbench
+        for part in name.split("."):
+            found = getattr(found, part)
+    packages = {name for name in workbench.__all__ if inspect.ismodule(getattr(workbench, name))}
+    assert {*workbench.__all__} - packages - {"__version__"} <= named["tasks.md"]

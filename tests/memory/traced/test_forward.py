@@ -90,5 +90,5 @@ class Unknown(nn.Module):
 
 def test_a_call_that_fails_is_named() -> None:
     model = build("gcn", 2, 16)
-    with pytest.raises(ValueError, match="a training step of GNN on .* failed"):
+    with pytest.raises(ValueError, match=r"a training step of GNN on .* failed"):
         wb.estimate_memory(model, BATCH, in_dim=IN, forward=lambda mb, inputs: model(inputs.x), loss_fn=cross_entropy)
