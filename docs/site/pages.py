@@ -209,8 +209,9 @@ def configuration(out: Path, api: list[str], notebooks: list[PurePosixPath]) -> 
     tutorials = sorted(p.relative_to(out).as_posix() for p in (out / "notebooks").glob("*.md"))
     concepts = sorted(p.relative_to(out).as_posix() for p in (out / "concepts").glob("*.md"))
     develop = sorted(p.relative_to(out).as_posix() for p in (out / "develop").glob("*.md"))
-    chapters = ["coming_from", "tasks", "guide", "scripts", "advisor", "samplers", "features", "ranks", "training_from_disk", "link_prediction"]
-    guide = [f"{page}.md" for page in (*chapters, "data", "experiments", "layers", "performance")]
+    chapters = ["guide", "scripts", "advisor", "samplers", "features", "ranks", "training_from_disk", "link_prediction"]
+    pages = ("coming_from", "tasks", *chapters, "data", "experiments", "layers", "performance")
+    guide = [f"{page}.md" for page in pages]
     options["nav"] = [
         {"Start": "index.md"},
         {"Tutorials": tutorials},

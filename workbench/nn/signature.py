@@ -40,7 +40,11 @@ def default_forward(model: nn.Module) -> Forward:
         A function that returns the model's output for the seeds. It raises ValueError for features of a dtype or width
         that a matrix product of the model refuses, and for a batch with a sample per layer if the model takes one
         `edge_index` for all; TypeError if the model can't be called like this.
+
+    Raises:
+        ValueError: a layer has `cached=True`.
     """
+    refuse_cached(model)
     return partial(_call, model, convention_of(_unwrapped(model)))
 
 
@@ -75,12 +79,20 @@ class Convention(NamedTuple):
     outputs: Callable[[Any, MiniBatch], Any] = lambda out, _: out
 
 
-def _call(model: nn.Module, convention: Convention, mb: MiniBatch, inputs: Inputs) -> Any:
+def refuse_cached(model: nn.Module) -> None:
+    """Refuse a model with a layer that keeps what it computes from its first batch.
+
+    Raises:
+        ValueError: a layer has `cached=True`.
+    """
     for name, layer in cached_layers(model):
         raise ValueError(
             f"{type(layer).__name__} ({name}) has cached=True: it would keep what it computes from the edges of its "
             "first batch and use it for every other one; build it with cached=False"
         )
+
+
+def _call(model: nn.Module, convention: Convention, mb: MiniBatch, inputs: Inputs) -> Any:
     x = inputs.x
     positional, given = convention.arguments(mb, x)
     if inputs.aggregated is not None:

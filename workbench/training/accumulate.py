@@ -25,7 +25,7 @@ from workbench.training.arguments import (
     check_read_and_loss,
     refuse_pair_loss,
 )
-from workbench.training.exactness.check import warn_if_inexact
+from workbench.training.exactness.check import known_model, warn_if_inexact
 from workbench.training.oom import check_recoverable, isolated_backward, run_with_oom_recovery
 
 After = Callable[[MiniBatch, Inputs], object]
@@ -103,7 +103,8 @@ def accumulate(
     batches = as_batches(micro)
     check_halo(batches, forward)
     check_read_and_loss(read, loss_of)
-    device = model_device(model)
+    device, known = model_device(model), known_model(model)
+    checks = verify and not (known is not None and known.exact)  # once here: modules take long to walk in every part
     run = _MicroBatchRun(
         read=read,
         forward=forward or default_forward(model),
@@ -112,7 +113,7 @@ def accumulate(
         backward=Tensor.backward if recover is None else partial(isolated_backward, model),
         device=device,
         phase=phase or unmeasured,
-        verify=partial(warn_if_inexact, model, forward, batches if len(batches) > 1 else None) if verify else None,
+        verify=partial(warn_if_inexact, model, forward, batches if len(batches) > 1 else None) if checks else None,
         splits=Event(),
     )
     if len(batches) > 1:

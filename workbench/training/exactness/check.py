@@ -14,6 +14,7 @@ from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.error_text import text_of
 from workbench.interop.layer_advice import (
+    cached_layers,
     exact_alternative,
     is_batch_statistic,
     is_known_inexact,
@@ -77,7 +78,7 @@ class Exactness:
 def known_model(model: nn.Module) -> Exactness | None:
     """Decide a model of the library, whose layers are exact but for two; None for any other."""
     inner: Any = model
-    while hasattr(inner, "_orig_mod") or hasattr(inner, "no_sync"):
+    while hasattr(inner, "_orig_mod") or (hasattr(inner, "no_sync") and hasattr(inner, "module")):
         inner = inner._orig_mod if hasattr(inner, "_orig_mod") else inner.module
     if type(inner) is not GNN or not all(map(_is_own, inner.modules())):
         return None
@@ -203,7 +204,7 @@ def _refusal(model: nn.Module, mb: MiniBatch) -> str | None:
         return "the model has uninitialized parameters; call it once before"
     if hasattr(model, "no_sync"):
         return f"{type(model).__name__} communicates; check its .module"
-    return None
+    return next((f"{name} has cached=True" for name, _ in cached_layers(model)), None)
 
 
 def _try(subject: Subject) -> Exactness:
