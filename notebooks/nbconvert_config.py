@@ -84,4 +84,5 @@ c.ExecuteAllButWidgets.extra_arguments = [
 ]
 c.TagRemovePreprocessor.remove_all_outputs_tags = {"widget"}
 c.ClearMetadataPreprocessor.preserve_cell_metadata_mask = {"tags"}
-c.ClearMetadataPreprocessor.preserve_nb_metadata_mask = {"kernelspec", ("language_info", "name")}
+# JupyterLab writes what differs from its kernel on opening, and a notebook would at once have changes to save.
+c.ClearMetadataPreprocessor.preserve_nb_metadata_mask = {"kernelspec", "language_info"}
