@@ -55,7 +55,7 @@ def test_size_and_device_are_parameters_of_papermill(notebook: Path) -> None:
 
 
 def test_notebooks_open_clean() -> None:
-    """JupyterLab writes the names of its kernel and language into a notebook that lacks them, and marks it as changed."""
+    """JupyterLab writes kernel and language into a notebook that lacks them, and marks it as changed."""
     found = [json.loads(notebook.read_text(encoding="utf-8"))["metadata"] for notebook in NOTEBOOKS]
     assert all(metadata == found[0] for metadata in found)
     assert found[0]["kernelspec"]["display_name"] == "Python 3 (ipykernel)" and "version" in found[0]["language_info"]

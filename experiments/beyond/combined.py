@@ -192,7 +192,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     shown = pairs(found, [*NEED_MEMORY, *CANCEL, *SPARED, ("LABOR", "dependence"), ("LABOR", "macrobatch")])
     rows = mean_intervals(shown, value="beyond_product", by=["dataset", "ideas"])
     return difference_dots(
-        rows.assign(ideas=rows.ideas.str.replace(" × ", " ×<br>")),
+        rows,
         x="ideas",
         y="beyond_product",
         group="dataset",

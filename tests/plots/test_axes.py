@@ -7,6 +7,7 @@ import pytest
 
 from tests.plots.ticks import shown_number
 from workbench.plots.axes import PanelGrid, label, log_axis, unit_of
+from workbench.plots.style import titled
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,13 @@ def test_panels_have_one_height_and_do_not_overlap(facets: int, columns: int, ba
     ends = sorted({domain for domain, _ in axes})
     assert all(below[1] < above[0] for below, above in pairwise(ends))
     assert [a.text for a in figure.layout.annotations] == [f"<b>{name}</b>" for name in range(facets)]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_long_titles_of_facets_are_broken_and_get_room() -> None:
+    """Those of three facets side by side would run into each other."""
+    short, long = PanelGrid(("a", "b", "c") * 2), PanelGrid(("a", "ogbn-arxiv · LABOR-0 · batches of 1024", "c") * 2)
+    texts = [note.text for note in long.figure().layout.annotations]
+    assert texts[1] == "<b>ogbn-arxiv · LABOR-0 ·<br>batches of 1024</b>" and texts[0] == "<b>a</b>"
+    assert long.height > short.height
+    above = [titled(grid.figure(), "title", height=grid.height).layout.margin.t for grid in (short, long)]
+    assert above[1] > above[0]

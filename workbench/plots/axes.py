@@ -1,5 +1,7 @@
 """Axes and panels: titles, units, ticks of logarithmic axes, and the grid of a figure's panels."""
 
+import re
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, floor, log2, log10
@@ -9,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from workbench.core.units import format_bytes
-from workbench.plots.style import traces_of
+from workbench.plots.style import FACET_LINE, traces_of
 
 _LABELS = {
     "num_ranks": "ranks P",
@@ -203,6 +205,8 @@ def _even_ticks(low: float, high: float) -> list[float]:
 _PANEL, _GAP, _BAND_GAP = 230, 36, 24  # pixels: panel height, gap between panels, extra gap between bands of facets
 _MARGINS = 150  # pixels: figure title, axis title and legend
 _MAX_COLUMNS = 3
+_FIXED = "\N{NO-BREAK SPACE}"
+_CHARACTERS = (80, 42, 28)  # of a facet's title, by the number of columns, in a picture of 700 pixels
 
 
 @dataclass(frozen=True)
@@ -240,8 +244,17 @@ class PanelGrid:
     @property
     def _row_heights(self) -> list[int]:
         """An empty row separates bands: it makes room for axis titles above and facet titles below it."""
-        band = [_PANEL] * self.stacked
-        return band + [height for _ in range(self.bands - 1) for height in (_BAND_GAP, *band)]
+        band, more_lines = [_PANEL] * self.stacked, max(map(len, self._lines), default=1) - 1
+        gap = _BAND_GAP + FACET_LINE * more_lines
+        return band + [height for _ in range(self.bands - 1) for height in (gap, *band)]
+
+    @property
+    def _lines(self) -> list[list[str]]:
+        """The lines of each title, broken between its parts: those of neighbours would run into each other."""
+        parts = [re.sub(r"(?<![·,]) ", _FIXED, name) for name in self.names]
+        width = _CHARACTERS[self.columns - 1]
+        wrapped = [textwrap.wrap(name, width, break_long_words=False, break_on_hyphens=False) for name in parts]
+        return [[line.replace(_FIXED, " ") for line in lines] for lines in wrapped]
 
     def cells(self, facet: int) -> list[tuple[int, int]]:
         """Row and column, from 1, of a facet's panels, top to bottom.
@@ -255,7 +268,7 @@ class PanelGrid:
     def figure(self) -> go.Figure:
         """An empty figure with these panels, each facet's title above its first panel."""
         heights = self._row_heights
-        titles = {self.cells(facet)[0]: bold(name) for facet, name in enumerate(self.names)}
+        titles = {self.cells(facet)[0]: bold("<br>".join(lines)) for facet, lines in enumerate(self._lines)}
         used = {cell for facet in range(len(self.names)) for cell in self.cells(facet)}
         cells = [[(row + 1, column + 1) for column in range(self.columns)] for row in range(len(heights))]
         figure = make_subplots(

@@ -13,6 +13,7 @@ Table = pd.DataFrame | Sequence[Mapping[str, Any]]
 
 _BOUNDS = "#E8EAED"
 _INTERVAL_HEIGHT, _SLANTED_NAMES = 440, 60  # pixels: height of a figure; added for long names below the axis
+_LEVEL_NAMES = 6  # more names would run into each other
 
 
 def interval_dots(
@@ -84,10 +85,11 @@ def difference_dots(
         figure.add_trace(_trace(one, values, hover).update(error_y={"array": halves, "thickness": 1.5, "width": 5}))
     figure.add_hrect(y0=-margin, y1=margin, fillcolor=_BOUNDS, line_width=0, layer="below")
     figure.add_hline(y=0, line={"color": INK, "width": 1}, layer="below")
-    figure.update_xaxes(_case_axis(cases, tickangle=0))
+    slanted = len(cases) > _LEVEL_NAMES
+    figure.update_xaxes(_case_axis(cases, tickangle=-60 if slanted else 0))
     figure.update_layout(showlegend=True)  # a single group too: nothing else names it
     figure.update_yaxes(title_text=y_title or label(y), tickformat="+.1%")
-    return titled(figure, title, subtitle=subtitle, height=_INTERVAL_HEIGHT)
+    return titled(figure, title, subtitle=subtitle, height=_INTERVAL_HEIGHT + _SLANTED_NAMES * slanted)
 
 
 def error_dots(

@@ -58,7 +58,7 @@ def hatched(color: str, hatch: str, **pattern: Any) -> dict[str, Any]:
 
 
 _TITLE_CHARACTERS, _SUBTITLE_CHARACTERS = 68, 84  # of a line of 620 pixels in DejaVu Sans, the widest of the fonts
-_LINE = 20  # pixels
+_LINE, FACET_LINE = 20, 17  # pixels
 
 _AXIS = {
     "automargin": True,
@@ -123,6 +123,8 @@ def titled(figure: go.Figure, title: str | None, *, height: int, subtitle: str =
     """
     above, below = _lines(title or "", _TITLE_CHARACTERS), _lines(subtitle, _SUBTITLE_CHARACTERS)
     extra = _LINE * (max(0, len(above) - 1) + max(0, len(below) - 1))
+    facets = [note.text for note in figure.layout.annotations if (note.text or "").startswith("<b>")]
+    extra += FACET_LINE * max((text.count("<br>") for text in facets), default=0)
     small = f"<br><span style='font-size:13px'>{'<br>'.join(below)}</span>" if subtitle else ""
     text = f"{'<br>'.join(above)}{small}" if title else None
     figure.update_layout(template="workbench", title_text=text, height=height + extra)
