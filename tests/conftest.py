@@ -67,10 +67,20 @@ METERED = ("tests/meter/", "tests/memory/", "tests/training/test_oom")
 
 
 SAMPLED_PARAMETERS = 3
-"""Of a test's parameter sets, evenly spaced, how many `make test` runs; `make test-all` runs them all."""
+"""Of the parameter sets of a grid, evenly spaced, how many `make test` runs; `make test-all` runs them all."""
+
+SHARED_CASES = ("datasets", "experiment", "memory", "meter", "on_cuda", "standin", "training")
+"""Folders where lists of models, data sets and figures, which many tests share, are sampled like grids."""
 
 COMPLETE = ("tests/experiments/", "tests/report/", "tests/test_", "workbench/")
 """Tests whose parameters are figures, notebooks and pages, each of which is checked by itself alone."""
+
+
+def _is_sampled(item: pytest.Item) -> bool:
+    """Whether a test's parameter sets stand for each other: a list of cases that differ in kind is run whole."""
+    parameters = getattr(getattr(item, "callspec", None), "params", ())
+    shares = item.nodeid.split("/")[1] in SHARED_CASES
+    return len(parameters) > (0 if shares else 1) and not item.nodeid.startswith(COMPLETE)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
@@ -80,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, sets in tests.items():
-        quick = [] if name.startswith(COMPLETE) else [item for item in sets if item.get_closest_marker("slow") is None]
+        quick = [item for item in sets if _is_sampled(item) and item.get_closest_marker("slow") is None]
         stride = -(-len(quick) // SAMPLED_PARAMETERS) or 1
         first = crc32(name.encode()) % stride  # tests with the same parameters take different ones
         for place, item in enumerate(quick):
