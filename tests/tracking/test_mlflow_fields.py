@@ -17,9 +17,9 @@ def test_parameters_are_flat_text() -> None:
 
 
 def test_a_name_has_what_tells_the_point_apart() -> None:
-    assert run_name(replace(make_point(), label="reg · parts=8")) == "parts=8 · reg · fig11"
+    assert run_name(replace(make_point(), label="reg · parts=8")) == "reg · parts=8 · fig11"
     assert run_name(replace(make_point(), size="real", label="reg")) == "reg · fig11 real"
-    assert run_name(make_point()) == "rate=1e-05 · parts=8 · reg · cora · fig11"
+    assert run_name(make_point()) == "cora · reg · parts=8 · rate=1e-05 · fig11"
     assert len(run_name(make_point(note="x" * 300))) == 160
 
 

@@ -44,7 +44,7 @@ def test_a_point_is_a_flat_run_in_the_experiment_of_its_paper(mlflow_store: Stor
     mlflow_store.finish(mlflow_store.start(make_point()), [{"peak_bytes": 12, "best": True, "method": "reg"}])
     run = only(client)
     assert client.get_experiment(run.info.experiment_id).name == "betty"
-    assert run.info.status == FINISHED and run.info.run_name == "rate=1e-05 · parts=8 · reg · cora · fig11"
+    assert run.info.status == FINISHED and run.info.run_name == "cora · reg · parts=8 · rate=1e-05 · fig11"
     expected = {"figure": "fig11", "figures": "betty/fig11, betty/fig12", "sweep": "betty/fig11", "size": "smoke"}
     expected |= {"key": "c1", "kind": "point", "dataset": "cora"}
     expected |= {"device": "a CPU", "commit": "c0ffee", "mlflow.source.git.commit": "c0ffee"}

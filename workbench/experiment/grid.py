@@ -141,14 +141,15 @@ def resolved(config: PointConfig) -> dict[str, Any]:
 
 
 def varying(found: Collection[PointConfig]) -> list[str]:
-    """The flat keys, as in tables, of which some configurations have other values than others.
+    """The flat keys, as in tables, of which some configurations have other values than others, most values first.
 
     Args:
         found: validated configurations.
     """
     flat = [{name: json.dumps(value) for name, value in flatten(resolved(config)).items()} for config in found]
     names = dict.fromkeys(name for config in flat for name in config)
-    return [name for name in names if len({config.get(name) for config in flat}) > 1]
+    numbers = {name: len({config.get(name) for config in flat}) for name in names}
+    return sorted((name for name in names if numbers[name] > 1), key=lambda name: -numbers[name])
 
 
 def parse_overrides(texts: list[str]) -> dict[str, Any]:

@@ -92,14 +92,13 @@ def batches(items: list[Any], size: int) -> Iterator[list[Any]]:
 def run_name(point: Point) -> str:
     """Build the name of a run: what tells the point from others of its sweep, then figure, and size unless it is smoke.
 
-    What changes fastest along the sweep comes first, because MLflow cuts names after some 20 characters.
+    MLflow cuts names after some 20 characters, so the figure, which all runs of a view share, comes last.
 
     >>> run_name(Point("betty/fig11", "real", "k", {"method": "reg"}, label="reg · parts=8"))
-    'parts=8 · reg · fig11 real'
+    'reg · parts=8 · fig11 real'
     """
     figure = point.sweep.split("/")[-1] + ("" if point.size == "smoke" else f" {point.size}")
-    parts = (point.label or label(point.config)).split(SEPARATOR)
-    return truncated(SEPARATOR.join([*reversed(parts), figure]), _RUN_NAME_LENGTH)
+    return truncated(f"{point.label or label(point.config)}{SEPARATOR}{figure}", _RUN_NAME_LENGTH)
 
 
 def label(config: Mapping[str, Any], names: Collection[str] | None = None) -> str:
@@ -107,7 +106,7 @@ def label(config: Mapping[str, Any], names: Collection[str] | None = None) -> st
 
     Args:
         config: nested configuration.
-        names: flat keys to show; None: those with a number or a text.
+        names: flat keys to show, in their order; None: those with a number or a text.
 
     >>> label({"method": "reg", "num_parts": 8, "fanouts": [10, 25], "cached": False})
     'reg · parts=8 · cached=false'
@@ -115,7 +114,8 @@ def label(config: Mapping[str, Any], names: Collection[str] | None = None) -> st
     'parts=8 · 10,25'
     """
     flat = flatten(config)
-    chosen = [name for name in flat if (names is None and not isinstance(flat[name], list)) or name in (names or ())]
+    known = [name for name in flat if not isinstance(flat[name], list)]
+    chosen = known if names is None else [name for name in names if name in flat]
     return SEPARATOR.join(_described(name, flat[name]) for name in chosen if flat[name] not in (None, ""))
 
 
