@@ -1,5 +1,6 @@
 """MLflow's UI, and a server that other machines log to."""
 
+import json
 import os
 import runpy
 import signal
@@ -98,6 +99,25 @@ def test_a_link_shows_the_finished_runs_of_the_newest_code_and_size(mlflow_uri: 
     wanted = unquote(runs_view(5000, sweep).partition("&searchFilter=")[2])
     found = mlflow.MlflowClient(mlflow_uri).search_runs([sweep.experiment_id], wanted)
     assert {run.data.tags["key"] for run in found} == {"c3", "c4"}
+
+
+def test_a_figure_that_was_logged_has_a_saved_view_of_its_charts(mlflow_uri: str) -> None:
+    """MLflow would show the last ten points; the view shows all, in their order."""
+    store, mlflow = open_store(mlflow_uri), pytest.importorskip("mlflow")
+    run = ended("c1", {"rows": 1})
+    store.add(replace(run, point=replace(run.point, tags={"code": "c0de"})))
+    assert "searchFilter" in runs_view(5000, sweeps_of(mlflow_uri)["betty/fig11"])
+    store.log_summary("betty/fig11", "betty/fig11", "smoke", "5", {}, {"code": "c0de"})
+    sweep = sweeps_of(mlflow_uri)["betty/fig11"]
+    assert runs_view(5000, sweep).endswith("&viewStateShareKey=fig11-smoke")
+    tags = mlflow.MlflowClient(mlflow_uri).get_experiment(sweep.experiment_id).tags
+    state = json.loads(tags["mlflow.sharedViewState.fig11-smoke"])
+    assert state["runsHiddenMode"] == "SHOWALL"
+    (found,) = mlflow.MlflowClient(mlflow_uri).search_runs([sweep.experiment_id], state["searchFilter"])
+    assert found.data.tags["key"] == "c1"
+    newer = replace(run.point, key="c2", tags={"code": "newer"})
+    store.add(replace(run, point=newer, run_id="of-c2", started_at=5e9))
+    assert "searchFilter" in runs_view(5000, sweeps_of(mlflow_uri)["betty/fig11"]), "the view is of older code"
 
 
 def test_a_file_store_has_no_ui(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

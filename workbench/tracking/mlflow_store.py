@@ -37,6 +37,7 @@ from workbench.tracking.mlflow_fields import (
     SUMMARY,
     TAG_LENGTH,
     batches,
+    chart_view,
     dataset_of,
     drawn_columns,
     metrics,
@@ -222,8 +223,10 @@ class MlflowStore:
             if present := self._summaries(figure, sweep, size, key):
                 return present[-1].info.run_id
             own = summary_tags(figure, sweep, size, key, tags) | this_process()
-            run_id = self._client.create_run(self._experiment(paper, tags), tags=own).info.run_id
+            experiment = self._experiment(paper, tags)
+            run_id = self._client.create_run(experiment, tags=own).info.run_id
             self._log_artifacts(run_id, artifacts)
+            self._client.set_experiment_tag(experiment, *chart_view(sweep, size, tags.get("code")))
             self._end(run_id, FINISHED)
             return run_id
 

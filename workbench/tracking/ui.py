@@ -17,18 +17,22 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from workbench.error_text import text_of
 from workbench.processes import KeptProcess
+from workbench.tracking.mlflow_fields import VIEW, finished_points
 from workbench.tracking.store import StoreError, database_file, query_database, shown_uri, tracking_uri
 
 HOST, PORT = "127.0.0.1", 5000
 """Where `make ui` serves the UI."""
 
 _SWEEPS = """
-SELECT sweep.value, runs.experiment_id, size.value, code.value, MAX(runs.start_time) FROM runs
+SELECT sweep.value, runs.experiment_id, size.value, code.value, view.key, MAX(runs.start_time) FROM runs
 JOIN experiments ON experiments.experiment_id = runs.experiment_id
 JOIN tags AS sweep ON sweep.run_uuid = runs.run_uuid AND sweep.key = 'sweep'
 JOIN tags AS kind ON kind.run_uuid = runs.run_uuid AND kind.key = 'kind' AND kind.value = 'point'
 LEFT JOIN tags AS size ON size.run_uuid = runs.run_uuid AND size.key = 'size'
 LEFT JOIN tags AS code ON code.run_uuid = runs.run_uuid AND code.key = 'mlflow.workbench.code'
+LEFT JOIN experiment_tags AS view ON view.experiment_id = runs.experiment_id
+    AND view.value LIKE '%' || code.value || '%'
+    AND view.key = 'mlflow.sharedViewState.' || substr(sweep.value, instr(sweep.value, '/') + 1) || '-' || size.value
 WHERE runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active' AND runs.status = 'FINISHED'
 GROUP BY 2, 1 ORDER BY 2, 1
 """
@@ -62,12 +66,14 @@ class Sweep:
         experiment_id: id of the MLflow experiment of its paper.
         size: of its newest finished run; None: of any.
         code: digest of the code of that run; None: any.
+        view: key of the shared view of its charts (`mlflow_fields.chart_view`); None: there is none.
     """
 
     name: str
     experiment_id: str
     size: str | None = None
     code: str | None = None
+    view: str | None = None
 
 
 def ui(store_uri: str, port: int) -> Ui:
@@ -211,12 +217,12 @@ def runs_view(base: int | str, sweep: Sweep) -> str:
         base: port on this machine, or address of the UI.
         sweep: whose rows the figure shows.
 
-    >>> unquote(runs_view(5000, Sweep("betty/fig11", "3", "real")).partition("&searchFilter=")[2])
-    'tags.sweep = "betty/fig11" and tags.size = "real" and tags.kind = "point" and attributes.status = "FINISHED"'
+    >>> unquote(runs_view(5000, Sweep("betty/fig11", "3")).partition("&searchFilter=")[2])
+    'tags.sweep = "betty/fig11" and tags.kind = "point" and attributes.status = "FINISHED"'
     """
-    tags = {"sweep": sweep.name, "size": sweep.size, "kind": "point", "`mlflow.workbench.code`": sweep.code}
-    terms = [f'tags.{name} = "{value}"' for name, value in tags.items() if value is not None]
-    wanted = " and ".join([*terms, 'attributes.status = "FINISHED"'])
+    if sweep.view is not None:
+        return f"{ml_view(base, sweep.experiment_id)}&viewStateShareKey={quote(sweep.view, safe='')}"
+    wanted = finished_points(sweep.name, sweep.size, sweep.code)
     return f"{ml_view(base, sweep.experiment_id)}&searchFilter={quote(wanted, safe='')}"
 
 
@@ -227,7 +233,10 @@ def sweeps_of(store_uri: str) -> dict[str, Sweep]:
         store_uri: URI of the store; of one that is no such database, or does not exist, nothing is known.
     """
     found = query_database(store_uri, _SWEEPS)
-    return {name: Sweep(name, str(experiment), size, code) for name, experiment, size, code, _ in found}
+    return {
+        name: Sweep(name, str(experiment), size, code, view and view.removeprefix(VIEW))
+        for name, experiment, size, code, view, _ in found
+    }
 
 
 def start_page(store_uri: str) -> str:
