@@ -22,7 +22,7 @@ from tests.tracking.points import DATASET, ended, make_point
 from workbench.tracking.opening import open_store
 from workbench.tracking.record import FAILED, FINISHED, RUNNING
 from workbench.tracking.store import StoreError, database_uri
-from workbench.tracking.ui import experiment_ids, main, ml_view, runs_view, start_page, sweeps_of, ui
+from workbench.tracking.ui import Sweep, _show, experiment_ids, main, ml_view, runs_view, start_page, sweeps_of, ui
 
 
 def free_port() -> int:
@@ -118,6 +118,16 @@ def test_a_figure_that_was_logged_has_a_saved_view_of_its_charts(mlflow_uri: str
     newer = replace(run.point, key="c2", tags={"code": "newer"})
     store.add(replace(run, point=newer, run_id="of-c2", started_at=5e9))
     assert "searchFilter" in runs_view(5000, sweeps_of(mlflow_uri)["betty/fig11"]), "the view is of older code"
+
+
+def test_links_are_printed_whole_and_without_passwords(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("workbench.tracking.ui.experiment_ids", lambda url: {"betty": "3"})
+    sweep = Sweep("betty/fig11", "3", view="fig11-smoke")
+    _show("http://me:secret@host", in_browser=False, sweeps={"betty/fig11": sweep})
+    printed = capsys.readouterr().out
+    assert "&viewStateShareKey=fig11-smoke\n" in printed and "secret" not in printed and "host/#/exp" in printed
 
 
 def test_a_file_store_has_no_ui(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -184,10 +184,11 @@ def _wait(server: Ui, process: KeptProcess) -> None:
 def _show(url: str, in_browser: bool, sweeps: Mapping[str, Sweep]) -> int:
     """Print links to the papers' charts, MLflow's "Default" experiment last, each with those to its figures' runs."""
     experiments = sorted(experiment_ids(url).items(), key=lambda item: (item[0] == "Default", item[0]))
+    shown = shown_uri(url)  # not of whole links: their keys of views are no secrets
     for name, experiment_id in experiments:
-        sys.stdout.write(f"{name:>14}  {shown_uri(ml_view(url, experiment_id))}\n")
+        sys.stdout.write(f"{name:>14}  {ml_view(shown, experiment_id)}\n")
         for sweep in [sweep for sweep in sweeps.values() if sweep.name.startswith(f"{name}/")]:
-            sys.stdout.write(f"{sweep.name.partition('/')[2]:>20}  {shown_uri(runs_view(url, sweep))}\n")
+            sys.stdout.write(f"{sweep.name.partition('/')[2]:>20}  {runs_view(shown, sweep)}\n")
     sys.stdout.flush()
     if in_browser and experiments:
         webbrowser.open(ml_view(url, experiments[0][1]))
