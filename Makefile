@@ -27,9 +27,10 @@ export DGLBACKEND := pytorch
 # Device and Python of the GPU check; DEVICE=cpu runs it with small sizes on a machine without a GPU.
 DEVICE ?= cuda
 CHECK_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
-# Of pip's output, the large downloads and the number of packages.
-STEPS := awk '/^ *(Downloading|Using cached) .*\([0-9.]+ [MG]B\)/ && $$NF == "MB)" && substr($$(NF-1), 2) >= 10 || / GB\)/ \
-	{print "  " $$1, $$2, $$(NF-1), $$NF} /^Installing collected/ {print "  Installing", NF - 3, "packages"} {fflush()}'
+# Of pip's output, the downloads of 10 MB and more, and the number of packages.
+STEPS := awk '/(Downloading|Using cached) .*\([0-9.]+ [MG]B\)$$/ {size = substr($$(NF - 1), 2) + 0; \
+	if ($$NF == "GB)" || size >= 10) {sub(/^ */, "  "); print}} \
+	/^Installing collected/ {print "  Installing", NF - 3, "packages"} {fflush()}'
 # smoke (synthetic data, seconds), real (WORKBENCH_DATA, minutes) or paper (a CUDA GPU).
 SIZE ?= smoke
 # Disables usage reports, and shortens tracebacks of unreachable stores.

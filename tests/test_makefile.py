@@ -30,3 +30,27 @@ def test_make_and_the_command_line_use_the_same_data_folder(tmp_path: Path) -> N
     assert data_folder(alone, WORKBENCH_DATA="/some/where") == "/some/where"
     (tmp_path / "shared" / "data").mkdir(parents=True)
     assert data_folder(tmp_path / "checkout") == str(tmp_path / "shared" / "data")
+
+
+PIP = """Collecting torch
+  Downloading torch-2.whl (899.7 MB)
+     ---- 899.7/899.7 MB 20 MB/s
+Downloading click-8.whl (102 kB)
+  Using cached dgl-2.1.0.whl (8.5 MB)
+Downloading cuda.whl (1.2 GB)
+Installing collected packages: a, b, c"""
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_the_large_steps_of_pip_are_shown(tmp_path: Path) -> None:
+    shutil.copy(MAKEFILE, tmp_path)
+    command = ["make", "--silent", "-f", "Makefile", "-f", "-", "show"]
+    (tmp_path / "pip.txt").write_text(f"{PIP}\n")
+    shown = subprocess.run(
+        command, cwd=tmp_path, input="show:\n\tcat pip.txt | $(STEPS)\n", capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.splitlines() == [
+        "  Downloading torch-2.whl (899.7 MB)",
+        "  Downloading cuda.whl (1.2 GB)",
+        "  Installing 3 packages",
+    ]
