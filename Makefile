@@ -114,5 +114,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@python="$(PYTHON)"; if [ -z "$$python" ]; then \
 		echo "Python 3.11 or later with venv is needed; install python3.11 (on Debian: python3.11-venv)." >&2; exit 1; fi; \
 	echo "environment in $(VENV): some 3 minutes, 2 GB, most of them torch"; $$python -m venv $(VENV)
-	$(BIN)/python -m pip install --editable '.[dgl,metis,ogb,lab,dev]' | $(STEPS)
-	touch $@
+	@$(BIN)/python -m pip install --editable '.[dgl,metis,ogb,lab,dev]' | $(STEPS)
+	@touch $@
