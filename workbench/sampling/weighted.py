@@ -296,6 +296,7 @@ _TIMES_AT_A_TIME = 1 << 24  # which bounds the memory for races that are run tog
 def draw_earliest_torch(race: _Race, fanout: int | Tensor, replace: bool, indptr: Tensor, size: int) -> Tensor:
     """Draw as `draw_earliest` does, `size` edges in plain torch for any device; the oracle of the compiled kernel."""
     counts, edges = indptr.diff(), race.edges
+    replace = replace and not (isinstance(fanout, int) and fanout < 0)  # all edges are drawn once
     replaced = to_device(draws_with_replacement(len(counts), fanout, replace), indptr.device) if replace else None
     row = expand_offsets(indptr, size)
     slot = torch.arange(size, device=row.device) - indptr[row]
