@@ -14,8 +14,8 @@ pytestmark = pytest.mark.cuda
 
 GRAPH = random_graph(60, 400, seed=3, edge_weight=torch.float32, num_edge_types=3)
 SEEDS = torch.arange(0, 60, 4)
-QUICK = {"uniform", "replace", "weighted", "weighted, replace", "by type", "labor", "labor-*", "random walks", "smoothed",
-         "locality", "ladies", "dense", "dense, in and out"}  # fmt: skip
+QUICK = {"uniform", "replace", "weighted", "weighted, replace", "by type", "labor", "labor-*", "random walks",
+         "smoothed", "locality", "ladies", "dense", "dense, in and out"}  # fmt: skip
 """One sampler of each kind; the others are tested with `-m slow`."""
 
 
