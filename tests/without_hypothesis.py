@@ -1,7 +1,9 @@
 """A stand-in for hypothesis, for machines that have only what the library needs: its tests are skipped."""
 
+import inspect
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -20,14 +22,23 @@ class Anything:
     def __or__(self, other: Any) -> "Anything":
         return self
 
+    def __getitem__(self, key: Any) -> "Anything":  # of annotations
+        return self
 
-def given(*_: Any, **__: Any) -> Callable[[Any], Any]:
-    """Replaces a test by one that is skipped, whatever its fixtures were."""
 
-    def skipped() -> None:
-        pytest.skip("needs hypothesis")
+def given(*strategies: Any, **named: Any) -> Callable[[Any], Any]:
+    """Replaces a test by one that is skipped, whose arguments are those that hypothesis does not give."""
 
-    return lambda test: skipped
+    def replaced(test: Any) -> Any:
+        def skipped(**_: Any) -> None:
+            pytest.skip("needs hypothesis")
+
+        kept = [each for name, each in inspect.signature(test).parameters.items() if name not in named]
+        kept = kept[: len(kept) - len(strategies)]  # positional strategies give the last arguments
+        skipped.__signature__ = inspect.Signature(kept)  # pyright: ignore[reportFunctionMemberAccess]
+        return skipped
+
+    return replaced
 
 
 class settings:
@@ -56,5 +67,6 @@ def install() -> None:
     for name in ("HealthCheck", "assume", "example", "note", "target"):
         contents[name] = Anything()
     library.__dict__.update(contents)
+    library.__spec__ = ModuleSpec("hypothesis", None)  # which torch's compiler looks up
     strategies.__getattr__ = _strategy  # pyright: ignore[reportAttributeAccessIssue]
     sys.modules.update({"hypothesis": library, "hypothesis.strategies": strategies})

@@ -38,6 +38,7 @@ def test_samplers(name: str) -> None:
 
 @pytest.mark.parametrize("sampler", [wb.NeighborSampler([3, 4], edge_ids=True), wb.DenseSampler([2, 2], edge_ids=True)])
 def test_split_and_partitions(sampler: wb.Sampler) -> None:
+    pytest.importorskip("pymetis")
     on_cpu = sampler.sample(GRAPH, SEEDS)
     on_gpu = on_cpu.to("cuda")
     for method in ("range", "random", "reg", "betty"):

@@ -112,6 +112,7 @@ def test_estimates_are_what_the_device_counts(kind: str, monkeypatch: pytest.Mon
 
 
 def test_a_plan_for_the_device_fits() -> None:
+    pytest.importorskip("pymetis")
     mb = sample(FANOUTS[:2])
     model = build("sage-mean", 2, WIDE).cuda()
     optimizer = torch.optim.Adam(model.parameters())

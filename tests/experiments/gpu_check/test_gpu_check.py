@@ -193,7 +193,7 @@ def test_without_metis_other_partitioners_are_chosen(tmp_path: Path, monkeypatch
     monkeypatch.setattr(parts, "find_spec", lambda name: None)
     chosen = {part.name: part.overrides for part in parts.parts("cuda", tmp_path / RUNS)}
     assert chosen["betty/fig11"] == ("num_parts=[1,8,64]", "method=[range,random]")
-    assert chosen["gpu_check/parity"] == ()
+    assert chosen["gpu_check/parity"] == () and "data_placement/speedup" not in chosen
 
 
 def test_a_machine_without_a_gpu_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
