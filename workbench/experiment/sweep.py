@@ -88,8 +88,9 @@ def new_bar(total: int, *, initial: int = 0, label: str = "", disable: bool | No
     if "ipykernel" in sys.modules and find_spec("ipywidgets"):
         from tqdm.notebook import tqdm as tqdm_notebook
 
+        hidden = bool(disable)
         return tqdm_notebook(
-            total=total, initial=initial, desc=label, disable=disable, leave=False, delay=_SHORT_SECONDS
+            total=total, initial=initial, desc=label, disable=hidden, leave=False, delay=_SHORT_SECONDS
         )
     return tqdm(total=total, initial=initial, **_where(label, disable))
 

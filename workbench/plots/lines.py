@@ -150,9 +150,9 @@ def _line(points: pd.DataFrame, look: Look, x: str, y: str, unit: tuple[str, flo
 
 def _no_curve(sources: Sequence[_Source]) -> str:
     """What the axis of a panel says whose groups all have fewer points than a curve."""
-    values = [source.rows.groupby(source.group)[source.x].nunique().max() for source in sources if len(source.rows)]
-    most = max(values, default=0)
-    return f" ({('one value', 'two values')[int(most) - 1]}: no curve)" if 0 < most < CURVE else ""
+    groups: list[Any] = [source.rows.groupby(source.group)[source.x] for source in sources if len(source.rows)]
+    most = max((int(each.nunique().max()) for each in groups), default=0)
+    return f" ({('one value', 'two values')[most - 1]}: no curve)" if 0 < most < CURVE else ""
 
 
 def _error_bars(points: pd.DataFrame, factor: float) -> dict[str, Any] | None:
