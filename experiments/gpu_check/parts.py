@@ -30,7 +30,7 @@ CHECKS = ("gpu_check/parity", "gpu_check/memory", "gpu_check/throughput", "gpu_c
 """Measurements of the check itself, whose tables are in the summary."""
 
 METIS = "METIS"
-"""Of a figure that has no other partitioner: it is left out where METIS is not installed."""
+"""Of a figure that has no other partitioner (`left_out`)."""
 
 _PAPER: tuple[tuple[str, float, tuple[str, ...], str], ...] = (
     ("betty/fig2", 2.5, (), "random"),
@@ -118,7 +118,7 @@ def parts(device: str, store: Path, *, small: bool = False) -> list[Part]:
     figures = [
         (name, weight, (*(thin if kind == "cuda" else ()), *_without_metis(methods)))
         for name, weight, thin, methods in _PAPER
-        if methods != METIS or find_spec("pymetis")
+        if name not in left_out()
     ]
     return [
         Part("data set", 4.0, load),
@@ -129,6 +129,11 @@ def parts(device: str, store: Path, *, small: bool = False) -> list[Part]:
         ),
         *(_figure(name, weight, overrides, device, SIZES[kind], store) for name, weight, overrides in figures),
     ]
+
+
+def left_out() -> list[str]:
+    """Figures that have no partitioner but METIS, where it is not installed."""
+    return [] if find_spec("pymetis") else [name for name, _, _, methods in _PAPER if methods == METIS]
 
 
 def cuda_tests() -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from experiments.gpu_check.parts import BROKEN, CHECKS, OUT_OF_TIME, PASSED, Result
+from experiments.gpu_check.parts import BROKEN, CHECKS, OUT_OF_TIME, PASSED, Result, left_out
 from workbench.core.units import format_bytes
 from workbench.experiment.environment import device_name, environment_tags, load_average
 from workbench.files import write_file
@@ -54,12 +54,13 @@ def write_summary(folder: Path, device: str, results: Sequence[Result]) -> None:
 def _page(about: dict[str, Any], results: Sequence[Result]) -> list[str]:
     memory = f", {format_bytes(about['gpu_bytes'])}" if "gpu_bytes" in about else ""
     again = " Run it again to continue." if any(result.status == OUT_OF_TIME for result in results) else ""
+    missing = f" Left out, for want of METIS: {', '.join(left_out())}." if left_out() else ""
     checks = [result for result in results if result.name in CHECKS]
     lines = [
         "# GPU check",
         "",
         f"{about['device']}{memory}; commit {about['commit'][:12]}, torch {_version('torch')}; load {about['load']}.",
-        f"{headline(results)}.{again} All findings: findings.md.",
+        f"{headline(results)}.{again}{missing} All findings: findings.md.",
         "",
     ]
     if answers := [_answer(finding) for result in checks for finding in result.findings]:

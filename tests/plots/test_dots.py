@@ -82,6 +82,13 @@ def test_no_means() -> None:
         draw_means(pd.DataFrame(MEANS).assign(accuracy=None))
 
 
+@pytest.mark.parametrize(("number", "angle"), [(6, 0), (7, -60)])
+def test_many_names_of_cases_stand_upright(number: int, angle: int) -> None:
+    rows = [{"case": f"case {place}", "data": "x", "d": 0.1, "half_width": 0.01} for place in range(number)]
+    figure: Any = difference_dots(rows, x="case", y="d", group="data", margin=0.005)
+    assert figure.layout.xaxis.tickangle == angle
+
+
 def test_differences_keep_their_sign_and_lie_over_the_margin() -> None:
     rows = [
         {"case": case, "data": data, "d": d, "half_width": half}

@@ -29,7 +29,7 @@ class WorkBar(tqdm):
 
     def __init__(self, seconds: float, label: str) -> None:
         self.seconds_per_point = 1.0
-        super().__init__(total=seconds, bar_format=_WORK_FORMAT, smoothing=0, **_where(label))
+        super().__init__(total=seconds, bar_format=_WORK_FORMAT, smoothing=0, **_on_stderr(label))
 
 
 Progress = bool | WorkBar | None
@@ -88,16 +88,14 @@ def new_bar(total: int, *, initial: int = 0, label: str = "", disable: bool | No
     if "ipykernel" in sys.modules and find_spec("ipywidgets"):
         from tqdm.notebook import tqdm as tqdm_notebook
 
-        hidden = bool(disable)
-        return tqdm_notebook(
-            total=total, initial=initial, desc=label, disable=hidden, leave=False, delay=_SHORT_SECONDS
-        )
-    return tqdm(total=total, initial=initial, **_where(label, disable))
+        own = {"disable": bool(disable), "leave": False, "delay": _SHORT_SECONDS}
+        return tqdm_notebook(total=total, initial=initial, desc=label, **own)
+    return tqdm(total=total, initial=initial, **_on_stderr(label, disable))
 
 
-def _where(label: str, disable: bool | None = None) -> dict[str, Any]:
-    """Options of a bar on stderr."""
-    terminal = sys.stderr.isatty()
+def _on_stderr(label: str, disable: bool | None = None) -> dict[str, Any]:
+    """Options of a bar on a terminal, in a notebook without widgets, or in a log."""
+    terminal = "ipykernel" in sys.modules or sys.stderr.isatty()
     return {
         "desc": label,
         "leave": not terminal,  # else the table would begin in its line

@@ -64,7 +64,7 @@ def with_generated_outputs(text: str, figure: FigureVerdicts) -> str:
     for cell in content["cells"]:
         last = "".join(cell["source"]).rpartition("\n")[2]
         if last == "notebook.result(exp)":
-            drawn = [output for output in cell["outputs"] if "text/markdown" not in output["data"]]
+            drawn = [output for output in cell["outputs"] if "text/markdown" not in output.get("data", {})]
             verdict, box = verdict_line(figure.sections), box_of(figure.experiment, figure.sections)
             cell["outputs"] = [_markdown_output(verdict), *drawn, _markdown_output(box)]
         elif last == "notebook.point(exp)":

@@ -412,7 +412,7 @@ def finished_points(sweep: str, size: str | None, code: str | None) -> str:
     return " and ".join([*terms, 'attributes.status = "FINISHED"'])
 
 
-def chart_view(sweep: str, size: str, code: str | None) -> tuple[str, str]:
+def chart_view(sweep: str, size: str, code: str) -> tuple[str, str]:
     """Return a shared view of a figure's charts, as a tag of its experiment: all points in the order of the sweep.
 
     Without one, MLflow shows the last ten.

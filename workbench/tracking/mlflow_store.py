@@ -226,7 +226,8 @@ class MlflowStore:
             experiment = self._experiment(paper, tags)
             run_id = self._client.create_run(experiment, tags=own).info.run_id
             self._log_artifacts(run_id, artifacts)
-            self._client.set_experiment_tag(experiment, *chart_view(sweep, size, tags.get("code")))
+            if "code" in tags:  # of points, which a figure's library has not
+                self._client.set_experiment_tag(experiment, *chart_view(sweep, size, tags["code"]))
             self._end(run_id, FINISHED)
             return run_id
 

@@ -76,7 +76,7 @@ def accumulate(
             an `EdgeBatch` is refused.
         verify: with more than one micro-batch, check once per model that they compute the same as the whole batch
             (`workbench.check_exact`, with the first micro-batch and its inputs), and warn if not. Models from
-            `workbench.build_model` are known, at no price.
+            `workbench.build_model` are known, at no price, unless `forward` calls them.
 
     Returns:
         The batch's loss, detached; 0 without micro-batches.
@@ -103,7 +103,7 @@ def accumulate(
     batches = as_batches(micro)
     check_halo(batches, forward)
     check_read_and_loss(read, loss_of)
-    device, known = model_device(model), known_model(model)
+    device, known = model_device(model), known_model(model) if forward is None else None
     checks = verify and not (known is not None and known.exact)  # once here: modules take long to walk in every part
     run = _MicroBatchRun(
         read=read,

@@ -194,6 +194,8 @@ def test_without_metis_other_partitioners_are_chosen(tmp_path: Path, monkeypatch
     chosen = {part.name: part.overrides for part in parts.parts("cuda", tmp_path / RUNS)}
     assert chosen["betty/fig11"] == ("num_parts=[1,8,64]", "method=[range,random]")
     assert chosen["gpu_check/parity"] == () and "data_placement/speedup" not in chosen
+    write_summary(tmp_path, "cpu", [])
+    assert "for want of METIS: betty/fig4, data_placement/speedup." in (tmp_path / "summary.md").read_text()
 
 
 def test_a_machine_without_a_gpu_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ BATCH = sample([4, 6], 400)
 Y = torch.arange(GRAPH.num_nodes) % CLASSES
 
 
-class Sequence(nn.Module):
+class Recurrent(nn.Module):
     """A recurrent layer, which keeps its weights in a list beside its parameters, and a buffer that changes."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Sequence(nn.Module):
         return self.out(self.rnn(x[:, None])[0][:, 0])
 
 
-def of_steps(model: Sequence) -> Any:
+def of_steps(model: Recurrent) -> Any:
     return lambda mb, inputs: model(inputs.x)[: mb.num_seeds]
 
 
@@ -40,7 +40,7 @@ def with_noise(model: nn.Module) -> Any:
     return forward
 
 
-@pytest.mark.parametrize(("model", "around"), [(build("gin", 2, 32), with_noise), (Sequence(), of_steps)])
+@pytest.mark.parametrize(("model", "around"), [(build("gin", 2, 32), with_noise), (Recurrent(), of_steps)])
 def test_the_estimate_is_that_of_the_call(model: nn.Module, around: Any) -> None:
     forward, optimizer = around(model), torch.optim.Adam(model.parameters())
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -74,21 +74,12 @@ def test_an_inexact_call_is_warned_of() -> None:
         return model(mb.blocks, inputs.x - inputs.x.mean(0))
 
     with pytest.warns(RuntimeWarning, match="micro-batch"):
-        wb.micro_batches(BATCH, 3, model=Unknown(model), in_dim=IN, forward=centred)
+        wb.micro_batches(BATCH, 3, model=model, in_dim=IN, forward=centred)
 
 
-class Unknown(nn.Module):
-    """A model that the library did not build, of which nothing is known."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, blocks: Any, x: Tensor) -> Tensor:
-        return self.inner(blocks, x)
-
-
-def test_a_call_that_fails_is_named() -> None:
+def test_a_call_that_fails_is_named_and_leaves_the_model_as_it_was() -> None:
     model = build("gcn", 2, 16)
+    held = dict(model.named_parameters())
     with pytest.raises(ValueError, match=r"a training step of GNN on .* failed"):
         wb.estimate_memory(model, BATCH, in_dim=IN, forward=lambda mb, inputs: model(inputs.x), loss_fn=cross_entropy)
+    assert all(parameter is held[name] for name, parameter in model.named_parameters())

@@ -112,8 +112,8 @@ def check_exact(
     so that every part reads nodes whose rows it lacks, in two ways: once with the features, once with random ones and
     random values for parameters that are 0, which would hide what they multiply. Dropout is off. Parameters, gradients,
     buffers, modes, caches of layers and torch's random state are as before afterwards; state that a module keeps
-    elsewhere, or modifies in place, is not put back. Models from `build_model` are known and not run. Of a model that
-    can't be tried, modules that are known to be inexact are found by their class and options.
+    elsewhere, or modifies in place, is not put back. Models from `build_model` are known and not run, unless `forward`
+    calls them. Of a model that can't be tried, modules known to be inexact are found by their class and options.
 
     The price is that of 8 forward and backward passes on a few dozen nodes, whatever the size of the batch. An inexact
     model may cost 8 more, and one split of the batch: where its seeds share no nodes, or the parts have all rows of
@@ -156,7 +156,7 @@ def check_parts(
     check_model(model)
     mb = _as_minibatch(batch)
     refuse_halo(mb.exchanges, "checked")
-    known = known_model(model)
+    known = known_model(model) if forward is None else None  # the call may look across the batch
     if known is not None:
         return known
     refusal = _refusal(model, mb)
