@@ -158,6 +158,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
                 x=rows.plain, y=rows[f"{link}_bytes"] / unit, name=link, marker_color=color, row=row, col=col
             )
         figure.update_yaxes(title_text="rows read from (MiB)", row=row, col=col)
+        # The names, long and the same everywhere, would run into the titles of the panels below.
+        figure.update_xaxes(showticklabels=place + grid.columns >= len(cases), row=row, col=col)
     merge_legend(figure)
     figure.update_layout(barmode="stack")
     subtitle = "bars by the piece that is in its plain form"

@@ -23,6 +23,8 @@ from workbench.tracking.record import FAILED, FINISHED, Run
 PASSED, BROKEN, OUT_OF_TIME = "passed", "failed", "out of time"
 _PYTEST = (sys.executable, "-m", "pytest", "-q", "-m", "cuda", "-W", "default", "-o", "minversion=7")
 """Of any recent version, and with any version of torch, whose warnings may be new."""
+_WORKERS = ("--numprocesses", "8", "--dist", "worksteal")
+"""Of pytest-xdist where it is installed: compiling the kernels of the CPU takes minutes in one process."""
 SIZES = {"cpu": "smoke", "cuda": "paper"}
 _LOAD = "import workbench as wb; print(wb.load_dataset('synthetic-products', scale={scale}))"
 _SCALES = {"cpu": 0.004, "cuda": 1.0}
@@ -122,9 +124,9 @@ def parts(device: str, store: Path, *, small: bool = False) -> list[Part]:
     ]
     return [
         Part("data set", 4.0, load),
-        Part("tests", 1.5, (*_PYTEST, *cuda_tests())),
+        Part("tests", 6.0, (*_PYTEST, *(_WORKERS if kind == "cuda" and find_spec("xdist") else ()), *cuda_tests())),
         *(
-            _figure(name, 1.5, _without_metis("random" if name == CHECKS[-1] else ""), device, SIZES[kind], store)
+            _figure(name, 2.5, _without_metis("random" if name == CHECKS[-1] else ""), device, SIZES[kind], store)
             for name in CHECKS
         ),
         *(_figure(name, weight, overrides, device, SIZES[kind], store) for name, weight, overrides in figures),

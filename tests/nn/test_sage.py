@@ -1,13 +1,12 @@
-"""The LSTM aggregator: few buckets of packed sequences give the states of one bucket per in-degree."""
+"""The LSTM aggregator: packed sequences give the states of one bucket per in-degree."""
 
-import pytest
 import torch
 from hypothesis import given, strategies as st
 from torch import Tensor, nn
 
 import workbench as wb
-from tests.strategies import graphs, random_graph
-from workbench.nn.sage import MOST_PADDING, _states_by_degree, _states_of_packed, packed_buckets
+from tests.strategies import graphs
+from workbench.nn.sage import _states_by_degree, _states_of_packed, packed_sizes
 
 
 def results(states, lstm: nn.LSTM, block: wb.Block) -> list[Tensor]:
@@ -32,25 +31,7 @@ def test_packed_sequences_give_the_states_of_degree_buckets(graph: wb.Graph, fan
 
 
 @given(st.dictionaries(st.integers(0, 300), st.integers(1, 50), max_size=40))
-def test_buckets_are_few_and_bounded(counts: dict[int, int]) -> None:
-    buckets = packed_buckets(sorted(counts.items()))
-    lengths = sorted(
-        (sum(size > row for size in sizes) for sizes in buckets for row in range(sizes[0])), reverse=True
-    )  # of every row
-    expected = [degree for degree in sorted(counts, reverse=True) if degree for _ in range(counts[degree])]
-    assert lengths == expected
-    for sizes in buckets:
-        assert sizes == sorted(sizes, reverse=True)
-        assert len(sizes) * sizes[0] <= (1 + MOST_PADDING) * sum(sizes)
-    bound = 1
-    while (1 + MOST_PADDING) ** (bound - 1) < max(counts, default=1):
-        bound += 1
-    assert len(buckets) <= bound
-
-
-@pytest.mark.parametrize(("fanout", "calls"), [(5, 1), (-1, 7)])
-def test_calls(fanout: int, calls: int) -> None:
-    """A fanout that most rows have needs one bucket, which the rest join."""
-    block = wb.NeighborSampler([fanout]).sample(random_graph(300, 2000, seed=1), torch.arange(100)).blocks[0]
-    assert len(packed_buckets(enumerate(block.in_degrees().bincount().tolist()))) == calls
-    assert len(block.in_degrees().unique()) > calls
+def test_batch_sizes_are_those_of_the_rows(counts: dict[int, int]) -> None:
+    sizes = packed_sizes(sorted(counts.items()))
+    lengths = [sum(size > row for size in sizes) for row in range(max(sizes, default=0))]
+    assert lengths == [degree for degree in sorted(counts, reverse=True) if degree for _ in range(counts[degree])]

@@ -101,14 +101,15 @@ def test_recovery_within_a_limit() -> None:
 
 @pytest.mark.parametrize("kind", MODEL_KINDS)
 def test_estimates_are_what_the_device_counts(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not torch.backends.cudnn.is_available():  # the steps of an LSTM are the CPU's, which keep a tensor more
+    cudnn = torch.backends.cudnn.is_available()
+    if not cudnn:  # the steps of an LSTM are the CPU's, which keep a tensor more
         monkeypatch.setitem(fake_lstm._NATIVE_SAVED, "cuda", fake_lstm._NATIVE_SAVED["cpu"])
     model = build(kind, 2, WIDE, dropout=0.5).cuda()
     found = compare(
         model, thirds(sample(FANOUTS[:2])), torch.optim.Adam(model.parameters()), in_dim=IN, num_classes=CLASSES
     )
     for phase, pair in found.items():
-        assert is_close(pair, 0.15 if kind == "sage-lstm" else 0.01), (phase, found)
+        assert is_close(pair, 0.15 if kind == "sage-lstm" and not cudnn else 0.01), (phase, found)
 
 
 def test_a_plan_for_the_device_fits() -> None:

@@ -67,10 +67,8 @@ def _fanouts(asked: SimpleNamespace) -> list[int]:
 
 
 def _backend(asked: SimpleNamespace) -> Backend:
-    here = torch.cuda.is_available()
-    device = asked.device or ("cuda" if here else "cpu")
-    cudnn = here and device == "cuda" and torch.backends.cudnn.is_available()
-    return Backend(device, asked.lstm or ("cudnn" if cudnn else ""))
+    device = asked.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return Backend(device, asked.lstm or "")
 
 
 @dataclass(frozen=True)

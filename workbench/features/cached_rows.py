@@ -20,7 +20,7 @@ from workbench.features.memory_rows import as_store
 from workbench.features.protocols import FeatureStore, Stageable, WrappedStore, check_device, check_rows, check_store
 from workbench.features.stage import StagedRows, stage_ids
 from workbench.kernels.buffers import to_device, uninitialised
-from workbench.kernels.gather import gather_rows
+from workbench.kernels.gather import gather_rows, gather_unchecked
 from workbench.kernels.relabel import IdIndex
 
 
@@ -219,7 +219,7 @@ class CachedRows(WrappedStore):
         kept = (into >= 0).nonzero()[:, 0]
         held, others, kept, into, new = self._moved(held, missing, kept, into[kept], fetched)
         # On a GPU a check of the range would wait for it.
-        gather = gather_rows if self._buffer.device.type == "cpu" else _gather_unchecked
+        gather = gather_rows if self._buffer.device.type == "cpu" else gather_unchecked
         found = gather(self._buffer, held, out=out)
         if fetched is not None:
             found.index_copy_(0, others, new)
@@ -277,10 +277,6 @@ class CachedRows(WrappedStore):
     def __repr__(self) -> str:
         size = f"{self.capacity_rows:,} of {len(self):,} rows, {format_bytes(self._buffer.nbytes)} on {self.device}"
         return f"CachedRows({size}, policy={self._options['policy']!r}, store={self._store!r})"
-
-
-def _gather_unchecked(x: Tensor, ids: Tensor, *, out: Tensor | None) -> Tensor:
-    return torch.index_select(x, 0, ids, out=out)
 
 
 class RecordedRows(WrappedStore):

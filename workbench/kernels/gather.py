@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from workbench.kernels.buffers import bounds, to_device, uninitialised
 from workbench.kernels.jit import compiled
 from workbench.kernels.lane_instructions import prefetch_row, rows_ahead
-from workbench.kernels.segment import Adjacency, check_rows, compute_dtype, sum_rows, use_compiled
+from workbench.kernels.segment import Adjacency, check_rows, compute_dtype, fused, sum_rows, use_compiled
 from workbench.kernels.threads import parallel_rows
 
 _MIN_BYTES_PER_THREAD = 1 << 23  # a millisecond, as for sums (`workbench.kernels.threads`)
@@ -81,9 +81,17 @@ class _Writable:
 
 
 def gather_rows_torch(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Compute `gather_rows` in plain torch, on any device."""
+    """Compute `gather_rows` in plain torch or in Triton, on any device."""
     _check_range(ids, len(x))  # CUDA would not raise an error, but end all work in the process
-    return torch.index_select(x, 0, to_device(ids, x.device), out=out)
+    return gather_unchecked(x, to_device(ids, x.device), out=out)
+
+
+def gather_unchecked(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Compute `gather_rows` for ids in [0, n) on the device of `x`: in plain torch, or in Triton where it can."""
+    kernels, is_plain = fused(x), x.is_contiguous() and (out is None or out.is_contiguous())
+    if kernels is None or not is_plain or (x.requires_grad and torch.is_grad_enabled()):
+        return torch.index_select(x, 0, ids, out=out)
+    return kernels.gather_rows(x.detach(), ids, out)
 
 
 def _check_range(ids: Tensor, limit: int) -> None:

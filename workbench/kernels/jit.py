@@ -1,13 +1,14 @@
 """Compilation of CPU kernels without the interpreter lock, cached on disk under a digest of all kernel sources."""
 
 import hashlib
+import importlib
 import os
 import pickle
 import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -178,6 +179,25 @@ class CodeCache(FunctionCache):
         """Save a compiled kernel; if that fails, the next process recompiles it."""
         with suppress(OSError):
             super().save_overload(sig, data)
+
+
+def triton_kernels(name: str, tensor: torch.Tensor) -> Any:
+    """Return a module of Triton kernels, or None where they can't read a tensor: on the CPU, or without Triton.
+
+    Args:
+        name: of the module in this package.
+        tensor: that the kernels are to read; of a subclass they would not see what it wraps.
+    """
+    is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return _imported(name) if is_plain and tensor.device.type == "cuda" else None
+
+
+@cache
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(f"workbench.kernels.{name}")
+    except ImportError:
+        return None
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -1,7 +1,7 @@
 """Segment reductions over the rows of a CSR, weighted sums, means and maxima of source rows, with exact gradients.
 
-`segment_sum` and its relatives dispatch to compiled kernels on the CPU and to plain torch elsewhere, whose messages per
-edge are bounded by `MESSAGE_BYTES`.
+`segment_sum` and its relatives dispatch to compiled kernels on the CPU, to Triton's on a GPU, and to plain torch where
+there are neither, whose messages per edge are bounded by `MESSAGE_BYTES`.
 """
 
 import math
@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from workbench.kernels.buffers import uninitialised
 from workbench.kernels.csr import index_dtype
-from workbench.kernels.jit import compiled, runs_eagerly
+from workbench.kernels.jit import compiled, runs_eagerly, triton_kernels
 from workbench.kernels.lane_instructions import prefetch, prefetch_columns, prefetch_row, rows_ahead
 from workbench.kernels.threads import parallel_edges, parallel_rows
 from workbench.kernels.transpose import Transposed
@@ -45,8 +45,13 @@ class Adjacency(Protocol):
 
 
 def use_compiled(x: Tensor) -> bool:
-    """Return whether to use the compiled implementation: on the CPU; other devices use plain torch."""
+    """Return whether to use the compiled implementation: on the CPU; other devices use `fused` kernels or torch's."""
     return x.device.type == "cpu"
+
+
+def fused(x: Tensor) -> Any:
+    """Return `workbench.kernels.triton_rows`, or None where plain torch runs."""
+    return triton_kernels("triton_rows", x)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -176,6 +181,8 @@ def _converted(adjacency: Adjacency, x: Tensor, weight: Tensor | None, scale: Te
 def _forward(adjacency: Adjacency, x: Tensor, weight: Tensor | None, scale: Tensor | None) -> Tensor:
     if use_compiled(x):
         return sum_rows(adjacency.indptr, adjacency.indices, x, weight=weight, row_scale=scale)
+    if kernels := fused(x):
+        return kernels.sum_rows(adjacency.indptr, adjacency.indices, x, weight=weight, row_scale=scale)
     out = scatter_sum_torch(adjacency.destinations, adjacency.indices, x, adjacency.num_dst, weight=weight)
     return out if scale is None else out.mul_(per_row(scale, out))
 
@@ -185,15 +192,20 @@ def _gradient_of_x(adjacency: Adjacency, grad: Tensor, weight: Tensor | None, sc
         indptr, ends, rows, edges = adjacency.transposed
         edges = None if weight is None else edges
         return sum_rows(indptr, rows, grad, ends=ends, weight=weight, edges=edges, column_scale=scale)
+    size = adjacency.num_src
+    if kernels := fused(grad):
+        return kernels.scatter_rows(adjacency.indptr, adjacency.indices, grad, size, weight=weight, row_scale=scale)
     to, source = adjacency.indices, adjacency.destinations
-    return scatter_sum_torch(to, source, grad, adjacency.num_src, weight=weight, scale=scale)
+    return scatter_sum_torch(to, source, grad, size, weight=weight, scale=scale)
 
 
 def _gradient_of_weight(adjacency: Adjacency, grad: Tensor, x: Tensor, scale: Tensor | None) -> Tensor:
-    if not use_compiled(x):
-        dots = edge_dots_torch(adjacency, grad, x)
-        return dots if scale is None else dots.mul_(per_row(scale.index_select(0, adjacency.destinations), dots))
-    return edge_dots(adjacency, grad, x, scale)
+    if use_compiled(x):
+        return edge_dots(adjacency, grad, x, scale)
+    if kernels := fused(x):
+        return kernels.edge_dots(adjacency.indptr, adjacency.indices, grad, x, row_scale=scale)
+    dots = edge_dots_torch(adjacency, grad, x)
+    return dots if scale is None else dots.mul_(per_row(scale.index_select(0, adjacency.destinations), dots))
 
 
 class _Sum(torch.autograd.Function):
@@ -299,6 +311,14 @@ def max_rows(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tuple[Te
     return out, winner
 
 
+def _maxima(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    if use_compiled(x):
+        return max_rows(adjacency, x, weight)
+    if kernels := fused(x):
+        return kernels.max_rows(adjacency.indptr, adjacency.indices, x, weight, index_dtype(adjacency.num_edges))
+    return max_rows_torch(adjacency, x, weight)
+
+
 def max_rows_torch(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     """Compute `max_rows` in plain torch, on any device."""
     out = x.new_full((adjacency.num_dst, x.shape[1]), float("-inf"))
@@ -313,6 +333,7 @@ def max_rows_torch(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tu
         wins = (messages == out.gather(0, rows[part])) | messages.isnan()
         candidates = torch.where(wins, edges[part, None], adjacency.num_edges)
         winner.scatter_reduce_(0, rows[part], candidates, "amin")
+        del messages, wins, candidates  # before those of the next edges are allocated
     none = winner == adjacency.num_edges
     return out.masked_fill_(none, 0), winner.masked_fill_(none, -1)
 
@@ -357,8 +378,7 @@ class _Max(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, adjacency: Adjacency) -> Tensor:
-        implementation = max_rows if use_compiled(x) else max_rows_torch
-        out, winner = implementation(adjacency, x, weight)
+        out, winner = _maxima(adjacency, x, weight)
         ctx.adjacency = adjacency
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight, winner)
         return out

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from workbench.core.errors import check_at_least, check_choice, check_seed
 from workbench.core.minibatch import MiniBatch
 from workbench.error_text import text_of
+from workbench.kernels.segment import fused
 from workbench.meter.allocation_tracker import rounded_bytes
 from workbench.meter.peak import measure_peak
 from workbench.nn.gnn import GNN
@@ -38,11 +39,13 @@ class Backend:
     """The kernels whose allocations an estimate models.
 
     Args:
-        device: "cpu" for the compiled kernels; "cuda" for their torch forms. Workspace that CUDA libraries allocate
-            inside an operator is not modelled.
+        device: "cpu" for the compiled kernels; "cuda" for those of a GPU. Workspace that CUDA libraries allocate inside
+            an operator is not modelled.
         lstm: the LSTM implementation of sage-lstm: "onednn" (torch's on CPUs for float32, and with AVX-512 for
-            bfloat16), "native" (torch's own, used without oneDNN or cuDNN) or "cudnn" (its workspace is measured, which
-            requires a GPU). Default: onednn on the CPU where torch provides it, native on CUDA.
+            bfloat16), "native" (torch's own, used without oneDNN or cuDNN) or "cudnn". Default: onednn on the CPU where
+            torch provides it, cudnn on CUDA.
+        fused: on a GPU, sums and maxima over edges are Triton's, which CUDA builds of torch bring; False for plain
+            torch, whose messages per edge take memory. Without effect on the CPU.
 
     Raises:
         ValueError: The device or LSTM is unknown, or the LSTM is not available for the device on this machine.
@@ -50,18 +53,20 @@ class Backend:
 
     device: str = "cpu"
     lstm: str = ""
+    fused: bool = True
 
     def __post_init__(self) -> None:
         check_choice("device", self.device, DEVICES)
         onednn = self.device == "cpu" and torch.backends.mkldnn.is_available()
-        object.__setattr__(self, "lstm", self.lstm or ("onednn" if onednn else "native"))
+        default = "cudnn" if self.device == "cuda" else "onednn" if onednn else "native"
+        object.__setattr__(self, "lstm", self.lstm or default)
         check_choice("lstm", self.lstm, LSTMS)
         if self.lstm == "onednn" and not onednn:
             raise ValueError(
                 f"lstm is 'onednn', which this build of torch does not provide on {self.device}; pass lstm='native'"
             )
-        if self.lstm == "cudnn" and (self.device != "cuda" or not torch.backends.cudnn.is_available()):
-            raise ValueError("lstm is 'cudnn', which requires device='cuda' and a GPU with cuDNN; pass lstm='native'")
+        if self.lstm == "cudnn" and self.device != "cuda":
+            raise ValueError("lstm is 'cudnn', which requires device='cuda'; pass lstm='native'")
 
     @staticmethod
     def of(model: nn.Module) -> "Backend":
@@ -69,7 +74,7 @@ class Backend:
         first = next(model.parameters(), None)
         if first is not None and first.is_cuda:
             cudnn = torch.backends.cudnn.is_available() and torch.backends.cudnn.enabled
-            return Backend("cuda", "cudnn" if cudnn else "native")
+            return Backend("cuda", "cudnn" if cudnn else "native", fused(first) is not None)
         onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
         return Backend("cpu", "onednn" if onednn else "native").with_supported_lstm(model)
 

@@ -141,7 +141,7 @@ class SAGELayer(nn.Module):
 def last_states(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
     """Run the LSTM over the messages e · h_src of every destination, of which one without in-edges gets zeros.
 
-    On the CPU one bucket per in-degree (degree bucketing), elsewhere few buckets of packed sequences.
+    On the CPU one bucket per in-degree (degree bucketing), elsewhere packed sequences.
     """
     return (_states_by_degree if use_compiled(h) else _states_of_packed)(lstm, block, h)
 
@@ -179,66 +179,44 @@ def _edges_of_rows(block: Block, rows: Tensor, degrees: Tensor) -> Tensor:
     return shift + torch.arange(block.num_edges, device=block.device)
 
 
-MOST_PADDING = 0.25
-"""Steps beyond a row's end, per edge, up to which rows of different in-degrees share a bucket."""
+def packed_sizes(degree_counts: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the number of rows that have an in-edge 0, 1, …: batch sizes of torch's `PackedSequence`.
 
-
-def packed_buckets(degree_counts: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Divide rows by in-degree into few buckets, each for one call of an LSTM with packed sequences.
-
-    Packed sequences are computed without padding, but libraries reserve memory for all rows of a call as if they were
-    as long as the longest: here at most 1 + `MOST_PADDING` times what the edges need. So there are at most
-    1 + log(D) / log(1 + `MOST_PADDING`) buckets for the largest in-degree D, and few if most rows have the fanout.
+    cuDNN neither computes nor stores what is beyond a row's end, so one call takes rows of any in-degrees.
 
     Args:
         degree_counts: (in-degree, number of rows), in increasing order of the in-degree.
 
-    Returns:
-        Per bucket, the largest in-degrees first, the number of rows that have a step 0, 1, …: batch sizes of torch's
-        `PackedSequence`. Rows without in-edges are in none.
-
-    >>> packed_buckets([(1, 1), (4, 1), (5, 2)])
-    [[3, 3, 3, 3, 2], [1]]
+    >>> packed_sizes([(0, 2), (1, 1), (4, 1), (5, 2)])
+    [4, 3, 3, 3, 2]
     """
-    buckets: list[list[int]] = []
-    edges = 0
-    for degree, count in reversed([(degree, count) for degree, count in degree_counts if degree and count]):
-        rows = buckets[-1][0] + count if buckets else 0
-        edges += degree * count
-        if not buckets or len(buckets[-1]) * rows > (1 + MOST_PADDING) * edges:
-            buckets.append([0] * degree)
-            edges = degree * count
-        buckets[-1][:degree] = [size + count for size in buckets[-1][:degree]]
-    return buckets
+    sizes: list[int] = []
+    for degree, count in reversed([pair for pair in degree_counts if pair[1]]):
+        sizes += [0] * (degree - len(sizes))
+        sizes[:degree] = [size + count for size in sizes[:degree]]
+    return sizes
 
 
 def _states_of_packed(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
-    """Run the LSTM once per bucket of `packed_buckets`; the host waits for the in-degrees."""
+    """Run the LSTM once, on packed sequences; the host waits for the in-degrees."""
     degrees, rows = block.in_degrees().sort(descending=True, stable=True)
     histogram = torch.bincount(degrees.to(torch.int32).cpu()) if len(degrees) else degrees
-    buckets = packed_buckets(enumerate(histogram.tolist()))
-    if not buckets:
+    sizes = packed_sizes(enumerate(histogram.tolist()))
+    if not sizes:
         return h.new_zeros(block.num_dst, lstm.hidden_size)
-    messages = _messages(block, h, _edges_of_packed(block, rows, buckets))
-    parts = zip(messages.split([sum(sizes) for sizes in buckets]), buckets, strict=True)
-    states = [lstm(PackedSequence(part, torch.tensor(sizes)))[1][0].squeeze(0) for part, sizes in parts]
-    last = states[0] if len(states) == 1 else torch.cat(states)
+    messages = _messages(block, h, _edges_by_step(block, rows, sizes))
+    last = lstm(PackedSequence(messages, torch.tensor(sizes)))[1][0].squeeze(0)
     return last.new_zeros(block.num_dst, last.shape[1]).index_copy(0, rows[: len(last)], last)
 
 
-def _edges_of_packed(block: Block, rows: Tensor, buckets: Sequence[Sequence[int]]) -> Tensor:
-    """Return the positions of the edges, int64 [num_edges], bucket by bucket, step by step, row by row.
+def _edges_by_step(block: Block, rows: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return the positions of the edges, int64 [num_edges]: edge 0 of every row, edge 1 of those that have one, ….
 
     Args:
         rows: int64 [num_dst], rows by decreasing in-degree.
-        buckets: numbers of rows per step.
+        sizes: numbers of rows per step.
     """
-    steps, first = [], 0
-    for sizes in buckets:
-        steps += [(size, first, step) for step, size in enumerate(sizes)]
-        first += sizes[0]
-    size, first_row, step = to_device(torch.tensor(steps).T.contiguous(), block.device)
-    shift = torch.stack((first_row - torch.cumsum(size, 0) + size, step)).repeat_interleave(
-        size, 1, output_size=block.num_edges
-    )
-    return block.indptr[rows[shift[0] + torch.arange(block.num_edges, device=block.device)]] + shift[1]
+    size = to_device(torch.tensor(sizes), block.device)
+    shift = torch.stack((torch.cumsum(size, 0) - size, torch.arange(len(sizes), device=block.device)))
+    shift = shift.repeat_interleave(size, 1, output_size=block.num_edges)
+    return block.indptr[rows[torch.arange(block.num_edges, device=block.device) - shift[0]]] + shift[1]

@@ -211,7 +211,7 @@ def _least_ranks(
 
 def _probability(ranks: Tensor, rate: float) -> Tensor:
     """1 − (1 − s)^|A|, without bias: Pugh, "The Best Estimate of Reliability in the Exponential Case", 1963."""
-    return 1 - (1 - rate / ranks.sum(1).double()).clamp_(min=0).pow_(_RANKS - 1)
+    return 1 - (1 - rate / ranks.sum(1, dtype=torch.float64)).clamp_(min=0).pow_(_RANKS - 1)
 
 
 def pass_ranks(ranks: Tensor, given: Tensor, indptr: Tensor, sources: Tensor) -> None:

@@ -152,7 +152,7 @@ def _no_curve(sources: Sequence[_Source]) -> str:
     """What the axis of a panel says whose groups all have fewer points than a curve."""
     groups: list[Any] = [source.rows.groupby(source.group)[source.x] for source in sources if len(source.rows)]
     most = max((int(each.nunique().max()) for each in groups), default=0)
-    return f" ({('one value', 'two values')[most - 1]}: no curve)" if 0 < most < CURVE else ""
+    return f"<br>({('one value', 'two values')[most - 1]}: no curve)" if 0 < most < CURVE else ""
 
 
 def _error_bars(points: pd.DataFrame, factor: float) -> dict[str, Any] | None:

@@ -132,7 +132,7 @@ def titled(figure: go.Figure, title: str | None, *, height: int, subtitle: str =
     # plotly centres a title of several lines on where its first line would be
     lines = max(1, len(above) + len(below))
     figure.update_layout(title_pad_t=12 + _LINE // 2 * (lines - 1) + (4 if subtitle else 0))
-    return figure.update_layout(margin_t=(76 if subtitle else 64 if title else 36) + extra)
+    return figure.update_layout(margin_t=(86 if subtitle else 64 if title else 36) + extra)
 
 
 def _lines(text: str, width: int) -> list[str]:

@@ -3,7 +3,6 @@
 Draw j of node v uses variate j of v's stream, so a row depends on the key and v alone.
 """
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from workbench.kernels.buffers import to_device
 from workbench.kernels.hash import below, below_torch, hash_index, hash_index_torch
-from workbench.kernels.jit import compiled, compiled_inline
+from workbench.kernels.jit import compiled, compiled_inline, triton_kernels
 from workbench.kernels.lane_instructions import broadcast, hash_bits, lowest_bit, pointer_to, prefetch
 from workbench.kernels.lanes import LANES, copy
 from workbench.kernels.threads import parallel_edges
@@ -185,19 +184,9 @@ _PICKS_AT_A_TIME = 1 << 24  # which bounds the memory for rounds that are comput
 
 def _picks(key: int, nodes: Tensor, degrees: Tensor, count: int, *, replace: bool) -> Tensor:
     """Compute `picks_torch`, on a GPU with Triton in one kernel."""
-    fused = _fused() if nodes.device.type == "cuda" and type(nodes) is Tensor else None  # Triton reads plain memory
+    fused = triton_kernels("triton_draws", nodes)
     compute = picks_torch if fused is None or count > fused.MOST_DRAWS else fused.picks
     return compute(key, nodes, degrees, count, replace=replace)
-
-
-@cache
-def _fused() -> Any:
-    """Return the module of fused kernels, or None without Triton."""
-    try:
-        from workbench.kernels import triton_draws
-    except ImportError:
-        return None
-    return triton_draws
 
 
 def picks_torch(key: int, nodes: Tensor, degrees: Tensor, count: int, *, replace: bool) -> Tensor:

@@ -155,6 +155,11 @@ class FakeAutograd:
     def on_cuda(self) -> bool:
         return self.backend.device == "cuda"
 
+    @property
+    def sums_in_torch(self) -> bool:
+        """Whether sums and maxima over edges are torch's forms, which allocate messages."""
+        return self.on_cuda and not self.backend.fused
+
     def empty(self, rows: int, cols: int, itemsize: int, term: str | None = None) -> FakeTensor:
         """Allocate a tensor; by default under the current `term`."""
         return FakeTensor(self.allocator.allocate(rows * cols * itemsize, term or self.term), rows, cols, itemsize)

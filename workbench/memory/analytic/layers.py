@@ -20,7 +20,7 @@ from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeBlock, Fak
 from workbench.memory.estimate import BlockSizes
 from workbench.nn.losses import check_loss
 from workbench.nn.rgcn import RGCNLayer
-from workbench.nn.sage import packed_buckets
+from workbench.nn.sage import packed_sizes
 
 NORMS: tuple[type[nn.Module], ...] = (nn.Identity, nn.BatchNorm1d, nn.LayerNorm)
 
@@ -188,7 +188,7 @@ def _sum_rows(
 ) -> FakeTensor:
     """Sum messages over the edges into a result [rows, cols]."""
     out = autograd.empty(rows, cols, itemsize)
-    if autograd.on_cuda:
+    if autograd.sums_in_torch:
         block.derive_destinations()
         _messages(autograd, block.sizes.num_edges, cols * itemsize + (itemsize if scaled else 0))
     return out
@@ -235,7 +235,7 @@ def _sum_with_self(
 
 def _edge_dots(autograd: FakeAutograd, block: FakeBlock, heads: int, cols: int, itemsize: int) -> FakeTensor:
     out = autograd.empty(block.sizes.num_edges, heads, itemsize)
-    if autograd.on_cuda:
+    if autograd.sums_in_torch:
         _messages(autograd, block.sizes.num_edges, cols * itemsize, copies=2)
     return out
 
@@ -249,7 +249,7 @@ def _max(autograd: FakeAutograd, block: FakeBlock, x: FakeTensor) -> FakeTensor:
     sizes, cols, itemsize = block.sizes, x.cols, x.itemsize
     out = autograd.empty(sizes.num_dst, cols, itemsize)
     argmax = autograd.empty(sizes.num_dst, cols, sizes.edge_bytes)
-    if autograd.on_cuda:
+    if autograd.sums_in_torch:
         block.derive_destinations()
         edge_ids = autograd.allocator.allocate(sizes.num_edges * sizes.edge_bytes, autograd.term)
         rows = autograd.allocator.allocate(sizes.num_edges * 8, autograd.term)
@@ -386,22 +386,19 @@ def last_states(
 def _states_of_packed(
     autograd: FakeAutograd, block: FakeBlock, x: FakeTensor, lstm: nn.LSTM, weights: Sequence[FakeTensor | None]
 ) -> FakeTensor:
-    """Sort by in-degree, gather the messages, run the LSTM on few buckets of packed sequences, place the states."""
+    """Sort by in-degree, gather the messages, run the LSTM on packed sequences, place the states."""
     sizes, allocate, term = block.sizes, autograd.allocator.allocate, autograd.term
     sorting = [allocate(sizes.num_dst * 8, term) for _ in range(2)]  # in-degrees and rows
     autograd.allocate_temporary(sizes.num_dst * 8)
-    buckets = packed_buckets(sizes.buckets)
-    if not buckets:
+    batch_sizes = packed_sizes(sizes.buckets)
+    if not batch_sizes:
         return autograd.empty(sizes.num_dst, lstm.hidden_size, x.itemsize)
-    shifts = [allocate(sizes.num_edges * 8 * 2, term) for _ in range(2)]
+    shifts = [allocate(sizes.num_edges * 8 * 2, term), allocate(sizes.num_edges * 8, term)]
     order = allocate(sizes.num_edges * 8, term)
     del shifts
     messages = gather_edges(autograd, block, x, order)
-    parts = _split(autograd, messages, [sum(batch_sizes) for batch_sizes in buckets])
-    pairs = zip(parts, buckets, strict=True)
-    states = [_last_states_of_packed(autograd, part, batch_sizes, lstm, weights) for part, batch_sizes in pairs]
-    rows = sum(batch_sizes[0] for batch_sizes in buckets)
-    last = states[0] if len(states) == 1 else _cat(autograd, states, rows, lstm.hidden_size, x.itemsize)
+    del order
+    last = _last_states_of_packed(autograd, messages, batch_sizes, lstm, weights)
     out, index = autograd.empty(sizes.num_dst, lstm.hidden_size, x.itemsize), sorting[1]
     autograd.allocate_temporary(out.nbytes)  # the zeros
     autograd.record([out], [last], lambda grad: [autograd.empty_like(last)], saves=[index])
@@ -495,9 +492,13 @@ def _last_states_of_packed(
     width, hidden, itemsize = lstm.input_size, lstm.hidden_size, messages.itemsize
     native, rows, edges = autograd.backend.lstm == "native", batch_sizes[0], sum(batch_sizes)
     step_bytes = [size * hidden * itemsize for size in batch_sizes]
-    saved = (_run_packed_steps if native else _run_packed)(autograd, messages, batch_sizes, hidden)
-    state = autograd.empty(rows, hidden, itemsize)
-    autograd.allocate_temporary(state.nbytes)  # the last cell state
+    cudnn = CudnnBytes.of(width, hidden, itemsize, rows=rows, edges=edges)
+    if native:
+        saved = _run_packed_steps(autograd, messages, batch_sizes, hidden)
+        state = autograd.empty(rows, hidden, itemsize)
+        autograd.allocate_temporary(state.nbytes)  # the last cell state
+    else:
+        saved, state = _run_packed(autograd, messages, rows, hidden, sum(step_bytes), cudnn)
     shapes = [(edges, width), *((p.rows, p.cols) for p in weights if p is not None)]
     needs_grad = messages.requires_grad
 
@@ -509,9 +510,18 @@ def _last_states_of_packed(
             added = autograd.allocator.allocate(4 * sum(step_bytes), autograd.term)  # to the gates of all steps
             gates = gates or added
             del added
-        del gates, saved[1:]  # all but the input, which the weights' gradients need
-        grads: list[FakeTensor | None] = [autograd.empty(*shape, itemsize) for shape in shapes]
-        autograd.allocate_temporary(0 if native else 2 * state.nbytes)  # of the first state and cell
+        del gates
+        if native:
+            del saved[1:]  # all but the input, which the weights' gradients need
+        # cuDNN's are of the output and the last cell state, zeros, and of the first state and cell
+        others = (
+            [] if native else [autograd.empty(edges, hidden, itemsize), *_states(autograd, rows, hidden, itemsize, 3)]
+        )
+        grads: list[FakeTensor | None] = [autograd.empty(*shapes[0], itemsize)]
+        autograd.allocate_temporary(0 if native else cudnn.workspace)
+        grads += [autograd.empty(*shape, itemsize) for shape in shapes[1:]]
+        autograd.allocate_temporary(0 if native else cudnn.workspace)
+        del others, saved[1:]
         if not needs_grad:
             grads[0] = None
         return grads
@@ -520,14 +530,51 @@ def _last_states_of_packed(
     return state
 
 
-def _run_packed(autograd: FakeAutograd, inputs: FakeTensor, batch_sizes: Sequence[int], hidden: int) -> list[Storage]:
-    """cuDNN's LSTM, whose workspace is that of rows that are all as long as the longest (`packed_buckets`)."""
+@dataclass(frozen=True)
+class CudnnBytes:
+    """What cuDNN's LSTM allocates besides its results: of version 9.19, measured by its allocations on an H200.
+
+    Args:
+        workspace: of a call, forward, for the gradient of the inputs, and for that of the weights.
+        reserve: kept from the forward to the backward pass.
+    """
+
+    workspace: int
+    reserve: int
+
+    @staticmethod
+    def of(width: int, hidden: int, itemsize: int, *, rows: int, edges: int) -> "CudnnBytes":
+        """Of sequences of any lengths.
+
+        Args:
+            width: of the inputs.
+            hidden: size of the state.
+            itemsize: bytes per element.
+            rows: sequences.
+            edges: steps of all sequences together.
+        """
+        state = hidden * itemsize
+        weights = 4 * state * (width + hidden)
+        return CudnnBytes(
+            workspace=4 * state * edges + 6 * state * rows + weights + (8 << 20) + 256, reserve=5 * state * edges + 256
+        )
+
+
+def _states(autograd: FakeAutograd, rows: int, hidden: int, itemsize: int, count: int) -> list[FakeTensor]:
+    return [autograd.empty(rows, hidden, itemsize) for _ in range(count)]
+
+
+def _run_packed(
+    autograd: FakeAutograd, inputs: FakeTensor, rows: int, hidden: int, output_bytes: int, cudnn: CudnnBytes
+) -> tuple[list[Storage], FakeTensor]:
+    """cuDNN's LSTM saves input, first state and cell, output, and its reserve; the last state is the result."""
     assert inputs.storage is not None
-    state, device = batch_sizes[0] * hidden * inputs.itemsize, autograd.backend.device
-    steps, rows = len(batch_sizes), batch_sizes[0]
-    workspace = workspace_bytes(inputs.cols, hidden, inputs.itemsize, device, steps=steps, rows=rows)
-    sizes = [state, state, sum(batch_sizes) * hidden * inputs.itemsize, state, state, workspace]
-    return [inputs.storage, *(autograd.allocator.allocate(size, autograd.term) for size in sizes)]
+    allocate, first = autograd.allocator.allocate, _states(autograd, rows, hidden, inputs.itemsize, 2)
+    output = allocate(output_bytes, autograd.term)
+    last, _cell = _states(autograd, rows, hidden, inputs.itemsize, 2)
+    workspace, reserve = allocate(cudnn.workspace, autograd.term), allocate(cudnn.reserve, autograd.term)
+    del workspace
+    return [inputs.storage, *(state.storage for state in first if state.storage), output, reserve], last
 
 
 def _run_packed_steps(
@@ -545,10 +592,10 @@ def _run_packed_steps(
 
 
 def _run_fused(autograd: FakeAutograd, inputs: FakeTensor, steps: int, rows: int, hidden: int) -> list[Storage]:
-    """oneDNN's or cuDNN's LSTM saves input, initial states, output, final states and its workspace."""
+    """oneDNN's LSTM saves input, initial states, output, final states and its workspace."""
     assert inputs.storage is not None
-    state, device = rows * hidden * inputs.itemsize, autograd.backend.device
-    workspace = workspace_bytes(inputs.cols, hidden, inputs.itemsize, device, steps=steps, rows=rows)
+    state = rows * hidden * inputs.itemsize
+    workspace = workspace_bytes(inputs.cols, hidden, inputs.itemsize, steps=steps, rows=rows)
     sizes = [state, state, steps * state, state, state, workspace]
     return [inputs.storage, *(autograd.allocator.allocate(size, autograd.term) for size in sizes)]
 
@@ -566,31 +613,31 @@ def _run_steps(autograd: FakeAutograd, inputs: FakeTensor, steps: int, rows: int
     return [inputs.storage, *saved]
 
 
-def workspace_bytes(width: int, hidden: int, itemsize: int, device: str, *, steps: int, rows: int) -> int:
-    """Workspace that oneDNN (device "cpu") or cuDNN keeps from an LSTM's forward to its backward pass, in bytes.
+def workspace_bytes(width: int, hidden: int, itemsize: int, *, steps: int, rows: int) -> int:
+    """Workspace that oneDNN keeps from an LSTM's forward to its backward pass, in bytes.
 
     The size is linear in `rows` and in `rows * steps`, plus page rounding; the rates are measured on small probes.
     """
-    per_row, per_step, minimum = _workspace_rates(width, hidden, itemsize, device)
+    per_row, per_step, minimum = _workspace_rates(width, hidden, itemsize)
     return max(minimum, int(rows * (per_row + per_step * steps)) + minimum // 2)
 
 
 @cache
-def _workspace_rates(width: int, hidden: int, itemsize: int, device: str) -> tuple[float, float, int]:
+def _workspace_rates(width: int, hidden: int, itemsize: int) -> tuple[float, float, int]:
     """Bytes per row, bytes per row and time step, minimum bytes; probed, since the layout depends on the machine."""
     shapes = ((1, _PROBE_ROWS), (2, _PROBE_ROWS), (1, 1))
-    one, two, minimum = (_probe(width, hidden, itemsize, device, *shape) for shape in shapes)
+    one, two, minimum = (_probe(width, hidden, itemsize, *shape) for shape in shapes)
     per_step = (two - one) / _PROBE_ROWS
     return (one - minimum // 2) / _PROBE_ROWS - per_step, per_step, minimum
 
 
-def _probe(width: int, hidden: int, itemsize: int, device: str, steps: int, rows: int) -> int:
-    """Bytes of the workspace, the fourth output of the library's operator, for a batch of this shape."""
+def _probe(width: int, hidden: int, itemsize: int, steps: int, rows: int) -> int:
+    """Bytes of the workspace, the fourth output of the operator, for a batch of this shape."""
     dtype = torch.bfloat16 if itemsize == 2 else torch.float32
     with torch.random.fork_rng(devices=[]):
-        lstm = nn.LSTM(width, hidden, device=device, dtype=dtype)
+        lstm = nn.LSTM(width, hidden, dtype=dtype)
     with _OutputSizes() as outputs:
-        lstm(torch.zeros(steps, rows, width, device=device, dtype=dtype))
+        lstm(torch.zeros(steps, rows, width, dtype=dtype))
     return outputs.nbytes[3]
 
 
@@ -601,7 +648,7 @@ class _OutputSizes(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[override]
         outputs = func(*args, **(kwargs or {}))
-        if func in (torch.ops.aten.mkldnn_rnn_layer.default, torch.ops.aten._cudnn_rnn.default):
+        if func is torch.ops.aten.mkldnn_rnn_layer.default:
             self.nbytes = [t.untyped_storage().nbytes() for t in outputs]
         return outputs
 

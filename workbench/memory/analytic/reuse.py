@@ -88,13 +88,13 @@ def _edges(
 ) -> None:
     """What a sum over the edges needs besides its result: the transposed edges, or messages and destinations."""
     sizes = block.sizes
-    if autograd.on_cuda:
+    if autograd.sums_in_torch:
         for name in ("edges", "destinations"):
             take(autograd, name, sizes.num_edges, 1, 8, "blocks")
         rows = message_chunk(sizes.num_edges, width * itemsize)
         take(autograd, "messages", rows, width, itemsize, "aggregator")
         autograd.allocate_temporary(rows * itemsize * (transposed and is_scaled))
-    elif transposed:
+    elif transposed and not autograd.on_cuda:
         take(autograd, "transposed offsets", sizes.num_src + 2, 1, 8, "blocks")
         take(autograd, "transposed rows", sizes.num_edges, 1, sizes.index_bytes, "blocks")
         take(autograd, "transposed edges", 0 if sizes.weight_bytes is None else sizes.num_edges, 1, 8, "blocks")

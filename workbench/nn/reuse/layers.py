@@ -10,7 +10,7 @@ from workbench.core.block import Block
 from workbench.core.randomness import stream
 from workbench.kernels.buffers import uninitialised
 from workbench.kernels.dropout_mask import apply_mask
-from workbench.kernels.segment import check_rows, message_rows, scatter_sum_torch, sum_rows, use_compiled
+from workbench.kernels.segment import check_rows, fused, message_rows, scatter_sum_torch, sum_rows, use_compiled
 from workbench.kernels.transpose import Transposed, transpose_into
 from workbench.nn.dropout import HashDropout
 from workbench.nn.gcn import GCNLayer
@@ -145,6 +145,8 @@ class Aggregation(NamedTuple):
         weight = None if block.edge_weight is None else block.edge_weight.to(h.dtype)
         if use_compiled(h):
             sum_rows(block.indptr, block.indices, h, weight=weight, row_scale=self.scale, out=out)
+        elif kernels := fused(h):
+            kernels.sum_rows(block.indptr, block.indices, h, weight=weight, row_scale=self.scale, out=out)
         else:
             self._scatter(self._destinations(), block.indices, h, weight, None, out)
             if self.scale is not None:
@@ -159,6 +161,9 @@ class Aggregation(NamedTuple):
             indptr, ends, rows, edges = self._transposed()
             order = None if weight is None else edges
             sum_rows(indptr, rows, grad, ends=ends, weight=weight, edges=order, column_scale=self.scale, out=out)
+        elif kernels := fused(grad):
+            indptr, indices = block.indptr, block.indices
+            kernels.scatter_rows(indptr, indices, grad, len(out), weight=weight, row_scale=self.scale, out=out)
         else:
             self._scatter(block.indices, self._destinations(), grad, weight, self.scale, out)
         if self.own is not None:
