@@ -71,14 +71,18 @@ class Config(DataPointConfig):
             )
         return self
 
+    @property
+    def model_kind(self) -> str:
+        """Of the library, for which the normalisation is an option of the layers."""
+        return self.model.removesuffix("-both")
+
     def build(self, data: Any) -> Any:
         """Build the model as the paper does: dropout for SAGE and GCN, batch norms for GIN."""
         gin = self.model == "gin"
         options: dict[str, Any] = {"norm": "batch"} if gin else {"dropout": self.dropout}
         sizes = {"hidden_dim": self.hidden_dim, "out_dim": data.num_classes, "num_layers": len(self.fanouts)}
-        kind = self.model.removesuffix("-both")
-        model = wb.build_model(kind, in_dim=data.num_features, seed=self.seed, **sizes, **options)
-        if kind != self.model:
+        model = wb.build_model(self.model_kind, in_dim=data.num_features, seed=self.seed, **sizes, **options)
+        if self.model_kind != self.model:
             for layer in model.layers:
                 layer.norm = "both"  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
         return model.to(self.device)

@@ -12,6 +12,7 @@ from experiments.performance.timing import interleaved
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
+from workbench.kernels.gather import gather_unchecked
 from workbench.kernels.segment import segment_mean
 
 FANOUTS = (10, 25)
@@ -69,7 +70,7 @@ def gather(config: Config, data: Any) -> Work:
     batch = _batch(config, data)
     ids = batch.node_ids.to(config.device)
     x = torch.ones(data.graph.num_nodes, config.width, device=config.device)
-    return lambda: x.index_select(0, ids), 2 * len(ids) * config.width * x.element_size() + ids.nbytes
+    return lambda: gather_unchecked(x, ids), 2 * len(ids) * config.width * x.element_size() + ids.nbytes
 
 
 def aggregate(config: Config, data: Any) -> Work:

@@ -54,6 +54,16 @@ def test_every_figure_is_checked_before_it_starts(name: str) -> None:
     assert all(nbytes is None or nbytes > 1 << 20 for nbytes in trains)
 
 
+@pytest.mark.parametrize("name", all_figures.SWEEPS)
+def test_needs_are_known_with_any_data(name: str) -> None:
+    """Also where the data of the paper are missing, and others take their place."""
+    figure = load_experiment(name)
+    for size in FIGURES[name].spec.sizes:
+        for point in figure.points(size):
+            update = {"device": "cuda", "dataset": DataConfig(name="synthetic-products", scale=0.01)}
+            assert needs_of(point.model_copy(update=update)).work > 0
+
+
 class Config(ModelConfig):
     batch_size: int
     num_parts: int = 1

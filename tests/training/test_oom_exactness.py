@@ -158,7 +158,7 @@ def test_a_budget_on_a_gpu(kind: str) -> None:
 
     expected = run()
     optimizer.zero_grad()
-    capacity = measure_peak(run, device="cuda") * 2 // 3
+    capacity = measure_peak(run, device="cuda") // 2  # a third may be workspace, which the limit leaves out
     optimizer.zero_grad()
     assert not splits
     with limit_memory(capacity, device="cuda"):

@@ -51,7 +51,8 @@ def needs_of(config: PointConfig) -> Needs:
     size = _GraphSize.of(data)
     fanouts: Sequence[int] = getattr(config, "fanouts", ())
     seeds = int(getattr(config, "batch_size", None) or getattr(config, "num_seeds", None) or size.num_train)
-    parts = int(getattr(config, "num_parts", 1))
+    cuts = getattr(config, "num_parts", 1)
+    parts = min(cuts) if isinstance(cuts, tuple) else int(cuts)
     rows, edges = expected_batch(fanouts, max(1, min(seeds, size.num_nodes) // parts), size.num_nodes, size.num_edges)
     width = int(getattr(config, "hidden_dim", 1))
     per_epoch = max(1, size.num_train // seeds)
@@ -202,7 +203,8 @@ def _is_built(data: DataConfig) -> bool:
 def _model_step_bytes(config: Any, size: _GraphSize, rows: list[int], edges: list[int]) -> int:
     heads, dropout = getattr(config, "heads", 1), getattr(config, "dropout", 0.0)
     dims = size.num_features, config.hidden_dim, size.num_classes
-    return _step_bytes(config.model, dims, heads, dropout, tuple(rows), tuple(edges))
+    kind = getattr(config, "model_kind", config.model)
+    return _step_bytes(kind, dims, heads, dropout, tuple(rows), tuple(edges))
 
 
 @cache

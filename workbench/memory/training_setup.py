@@ -39,8 +39,8 @@ class Backend:
     """The kernels whose allocations an estimate models.
 
     Args:
-        device: "cpu" for the compiled kernels; "cuda" for those of a GPU. Workspace that CUDA libraries allocate inside
-            an operator is not modelled.
+        device: "cpu" for the compiled kernels; "cuda" for those of a GPU. Of the workspace that CUDA libraries allocate
+            inside an operator, that of cuDNN's LSTM is modelled.
         lstm: the LSTM implementation of sage-lstm: "onednn" (torch's on CPUs for float32, and with AVX-512 for
             bfloat16), "native" (torch's own, used without oneDNN or cuDNN) or "cudnn". Default: onednn on the CPU where
             torch provides it, cudnn on CUDA.
