@@ -29,6 +29,8 @@ def case_words(by: Sequence[str], at: Any) -> str:
 
     >>> case_words(["dataset", "num_parts", "buffer_share"], ("ogbn-arxiv", 4, 0.2))
     'ogbn-arxiv, K = 4, buffer share 0.2'
+    >>> case_words(["num_ranks"], 1), case_words(["num_ranks"], 2)
+    ('1 rank', '2 ranks')
     """
     values = at if isinstance(at, tuple) else (at,)
     return ", ".join(_case_word(name, value) for name, value in zip(by, values, strict=True))
@@ -36,6 +38,7 @@ def case_words(by: Sequence[str], at: Any) -> str:
 
 def _case_word(name: str, value: Any) -> str:
     form = "{}" if name in _NAMES else _CASES.get(name, plain(name) + " {}")
+    form = form.removesuffix("s") if str(value) == "1" and form.startswith("{} ") else form
     return form.format(plain(str(value)))
 
 
