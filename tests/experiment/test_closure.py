@@ -254,6 +254,53 @@ def test_an_edit_of_the_library_counts_where_it_is_reached(
     assert (after.digest != digest(figure, library)) == bool(changed)
 
 
+@pytest.fixture
+def kept(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file between processes, of a library that stands for the running one."""
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(module, "_LIBRARY", library)
+    forget()
+    return tmp_path / "cache" / "definitions.pickle"
+
+
+def forget() -> None:
+    """As a new process does."""
+    module._library_modules.cache_clear()
+    module._library_digest.cache_clear()
+
+
+def test_a_later_process_finds_the_normalised_statements_of_an_earlier_one(
+    figure: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = closure(figure, ("run", "Config"))
+    written = kept.stat().st_mtime_ns
+    assert closure(figure, ("run", "Config")) == first and kept.stat().st_mtime_ns == written
+    forget()
+    read = []
+    init = module._Module.__init__
+    monkeypatch.setattr(
+        module._Module, "__init__", lambda self, name, *rest: (read.append(name), init(self, name, *rest))[1]
+    )
+    assert closure(figure, ("run", "Config")) == first
+    assert read and not [name for name in read if name.startswith("workbench.")]
+
+
+@pytest.mark.parametrize("content", [b"", b"cut off", None])
+def test_a_damaged_file_or_one_of_an_edited_library_is_not_used(
+    figure: Path, kept: Path, library: Path, content: bytes | None
+) -> None:
+    first = closure(figure, ("run", "Config"))
+    if content is None:
+        edit(library / "kernels/hash.py", "def hash_index(", "def hash_index(edited=None, *, ")
+    else:
+        kept.write_bytes(content)
+    forget()
+    again = closure(figure, ("run", "Config"))
+    assert (again == first) == (content is not None)
+    forget()
+    assert closure(figure, ("run", "Config")) == again
+
+
 def test_moves_and_renames_of_files_change_nothing(library: Path) -> None:
     """The package of samplers moves into another package, and all of its files get other names."""
     figures = shutil.copytree("experiments", library.with_name("experiments"), ignore=shutil.ignore_patterns("results"))

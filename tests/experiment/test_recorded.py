@@ -27,6 +27,31 @@ def test_round_trip(runs, toys):
     assert [f.name for f in file.parent.iterdir()] == ["smoke-cpu.csv"]
 
 
+def on(runs, device):
+    return [replace(run, point=replace(run.point, tags={**run.point.tags, "device": device})) for run in runs]
+
+
+def test_timings_are_kept_by_maker_of_the_processor(runs, monkeypatch):
+    monkeypatch.setattr("workbench.experiment.recorded.TIMINGS", "toys/")
+    epyc, xeon = on(runs, "AMD EPYC, 2 cores"), on(runs, "Intel(R) Xeon(R) Processor, 2 cores")
+    assert [record(epyc).name, record(xeon).name] == ["smoke-amd.csv", "smoke-intel.csv"]
+    assert [table.about["device"] for table in recorded("toys/fig1")] == [
+        "AMD EPYC, 2 cores",
+        "Intel(R) Xeon(R) Processor, 2 cores",
+    ]
+    with pytest.raises(ValueError, match="the points ran on 2 devices, not on one"):
+        record([epyc[0], *xeon[1:]])
+
+
+def test_timings_of_another_processor_are_not_kept_points(runs, monkeypatch):
+    monkeypatch.setattr("workbench.experiment.recorded.TIMINGS", "toys/")
+    tasks = load_experiment("toys/fig1").tasks()
+    record(on(runs, "Other maker's, 2 cores"))
+    assert kept_runs(tasks) == []
+    record(runs)
+    assert len(kept_runs(tasks)) == 3
+
+
 def test_losses_are_kept_to_the_last_digit(runs):
     rows = [replace(run, rows=tuple({**row, "loss": 1 / 3, "other": 1 / 3} for row in run.rows)) for run in runs]
     record(rows)

@@ -4,9 +4,13 @@ import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.recorded import Recorded
 from workbench.paths import project_root
+from workbench.report import generated_docs
 from workbench.report.generated_docs import documents, notebooks, regenerated, with_generated_outputs
 
 
@@ -61,3 +65,33 @@ def test_only_the_marked_part_changes() -> None:
 def test_an_unknown_part_is_an_error() -> None:
     with pytest.raises(ValueError, match=re.escape("unknown generated part 'sumary'; use one of summary, figures")):
         regenerated("<!-- generated: sumary -->\n<!-- end of generated -->")
+
+
+def ratios(measured: str, median: float) -> pd.DataFrame:
+    row = {"measured": measured, "cases": 2, "median": median, "from": 1.0, "to": 9.0, "spread": 0.1}
+    return pd.DataFrame([row, {**row, "measured": f"{measured}: a part", "median": 0.5}])
+
+
+def test_speed_is_that_of_the_weaker_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def table(name: str, device: str) -> Recorded:
+        return Recorded(Path(name), {"device": device}, pd.DataFrame({"dgl_seconds": [1.0, 2.0]}))
+
+    amd, intel = "AMD EPYC, 2 cores", "Intel(R) Xeon(R) Processor, 2 cores"
+    medians = {"a": ratios("drawing", 3.0), "b": ratios("drawing", 2.5), "c": ratios("cutting", 4.0)}
+
+    class Bench:
+        def compare(self, rows: pd.DataFrame) -> pd.DataFrame:
+            return medians[rows.attrs["name"]]
+
+    def bench(**devices: str) -> tuple[Experiment, list[Recorded]]:
+        tables = [table(name, device) for name, device in devices.items()]
+        for each in tables:
+            each.table.attrs["name"] = each.file.name
+        return Bench(), tables  # pyright: ignore[reportReturnType]
+
+    monkeypatch.setattr(generated_docs, "_benchmarks", lambda: iter([bench(a=amd, b=intel), bench(c=amd)]))
+    rows = [line.strip("| ").split(" | ") for line in generated_docs.speed().splitlines()[2:]]
+    assert [(row[0], float(row[2]), row[-1]) for row in rows] == [
+        ("drawing", 2.5, "Intel Xeon"),
+        ("cutting", 4.0, "AMD EPYC, only"),
+    ]

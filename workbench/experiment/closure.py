@@ -12,14 +12,20 @@ moving or renaming files changes no closure, and neither does an edit of anythin
 
 import ast
 import hashlib
+import pickle
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
+
+from workbench.files import write_file
+from workbench.paths import cache_folder
 
 _FIGURES, _WORKBENCH = "experiments", "workbench"
 _LIBRARY = Path(__file__).resolve().parents[1]
@@ -80,7 +86,8 @@ def closure(file: Path, names: Iterable[str], *, library: Path | None = None) ->
         names: of definitions in the file, such as "run" and "Config".
         library: folder of the library's package; None: the one that is running.
     """
-    code = _Code(file.resolve().parents[1], library or _LIBRARY)
+    library = library or _LIBRARY
+    code, before = _Code(file.resolve().parents[1], library), _count(library)
     module = f"{_FIGURES}.{file.resolve().parent.name}.{file.stem}"
     waiting = [Target(module, name) for name in names]
     found: dict[Target, _Definition] = {}
@@ -89,6 +96,8 @@ def closure(file: Path, names: Iterable[str], *, library: Path | None = None) ->
             if target not in found:
                 found[target] = code.normalized(target)
                 waiting += [*found[target].references, *code.effects(target)]
+    if library == _LIBRARY and _count(library) > before:
+        _keep(library)
     sources = {f"{target.module}.{target.name}": definition.digest for target, definition in found.items()}
     return Closure(_graph_digest(code, found), dict(sorted(sources.items())))
 
@@ -122,15 +131,16 @@ class _Code:
     def __init__(self, figures: Path, library: Path) -> None:
         self._figures, self._library = figures, library
         self._read: dict[str, _Module | None] = {}
+        self._of_library = _library_modules(library)
 
     def module(self, name: str) -> "_Module | None":
         """A module by its dotted name; None if it is neither the library's nor in the folder of experiments."""
-        if name.partition(".")[0] != _FIGURES:
-            return _library_module(self._library, name)
-        if name not in self._read:
-            file = _file(self._figures, name)
-            self._read[name] = None if file is None else _Module(name, file, file.read_text(encoding="utf-8"))
-        return self._read[name]
+        first = name.partition(".")[0]
+        folder, read = (self._figures, self._read) if first == _FIGURES else (self._library, self._of_library)
+        if name not in read:
+            file = _file(folder, name) if first in (_FIGURES, _WORKBENCH) else None
+            read[name] = None if file is None else _Module(name, file, file.read_text(encoding="utf-8"))
+        return read[name]
 
     def resolve(self, target: Target) -> Target | None:
         """Follow a name through the modules that import it to the one that defines it; None if that is not ours."""
@@ -182,14 +192,13 @@ class _Module:
     """A module as it was read: the names that it binds, and its statements in normalised form."""
 
     def __init__(self, name: str, file: Path, text: str) -> None:
-        self.name, self.file = name, file
+        self.name, self.file, self._text = name, file, text
         self.package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-        statements = ast.parse(text).body
         stub = file.with_suffix(".pyi")
         names = ast.parse(stub.read_text(encoding="utf-8")).body if stub.is_file() else []
         self.lazy = {k: to for node in names for k, to in _imports(node, self.package).items()}
         """What a package imports on first access: the names of its stub."""
-        self._statements = [node for node in statements if not _is_presentation(node)]
+        self._statements = self._parsed()
         own = [list(_own_nodes(node)) for node in self._statements]
         self.imported = {k: to for nodes in own for node in nodes for k, to in _imports(node, self.package).items()}
         """What its imports bind."""
@@ -205,7 +214,15 @@ class _Module:
         """Names that are bound to what another name refers to."""
         self.texts = {node.name for node in self._statements if isinstance(node, _FUNCTIONS) and _returns_text(node)}
         """Functions that return texts."""
-        self._normalized: dict[int, tuple[str, list[Target]]] = {}
+        self.normal: dict[int, tuple[str, list[Target]]] = {}
+        """Statements that were normalised so far."""
+
+    def _parsed(self) -> list[ast.stmt]:
+        return [node for node in ast.parse(self._text).body if not _is_presentation(node)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without statements, which are parsed again where one is not normalised yet."""
+        return {**self.__dict__, "_statements": None}
 
     def target(self, name: str) -> Target | None:
         """What a name of the module refers to; None for one that is not its own."""
@@ -213,11 +230,12 @@ class _Module:
 
     def normalized(self, at: int, code: _Code) -> tuple[str, list[Target]]:
         """The normalised source of a statement, and what it refers to in order of appearance."""
-        if at not in self._normalized:
+        if at not in self.normal:
+            self._statements = self._statements or self._parsed()
             normalizer = _Normalizer(self, code)
             node = normalizer.visit(self._statements[at])  # None: a declaration without a value
-            self._normalized[at] = "" if node is None else ast.unparse(node), normalizer.references
-        return self._normalized[at]
+            self.normal[at] = "" if node is None else ast.unparse(node), normalizer.references
+        return self.normal[at]
 
 
 class _Scope(NamedTuple):
@@ -487,10 +505,37 @@ def _is_for_type_checkers(node: ast.AST) -> bool:
 
 
 @cache
-def _library_module(library: Path, name: str) -> _Module | None:
-    """A module of the library as first read: a process keeps running the code that it has imported."""
-    file = _file(library, name) if name.partition(".")[0] == _WORKBENCH else None
-    return None if file is None else _Module(name, file, file.read_text(encoding="utf-8"))
+def _library_modules(library: Path) -> "dict[str, _Module | None]":
+    """Modules of the library as first read: a process keeps running the code that it has imported."""
+    with suppress(Exception):  # no file yet, one that was cut off, or one of another version
+        digest, modules = pickle.loads(_kept_file().read_bytes())
+        if digest == _library_digest(library):
+            return modules
+    return {}
+
+
+@cache
+def _library_digest(library: Path) -> str:
+    digest = hashlib.sha256(f"{sys.version}{library}".encode())
+    for file in sorted([*library.rglob("*.py"), *library.rglob("*.pyi")]):
+        digest.update(file.as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _kept_file() -> Path:
+    """Where the library's normalised statements are kept between processes, each of which would take seconds."""
+    return cache_folder() / "definitions.pickle"
+
+
+def _keep(library: Path) -> None:
+    with suppress(OSError):  # a cache without which everything works
+        content = pickle.dumps((_library_digest(library), _library_modules(library)))
+        write_file(_kept_file(), content)
+
+
+def _count(library: Path) -> int:
+    """Statements of the library that are normalised."""
+    return sum(len(module.normal) for module in _library_modules(library).values() if module is not None)
 
 
 def _file(folder: Path, module: str) -> Path | None:

@@ -1,4 +1,8 @@
-"""Recorded tables: results kept in the repository, `experiments/results/<paper>/<figure>/<size>-<device>.csv`."""
+"""Recorded tables: results kept in the repository, `experiments/results/<paper>/<figure>/<size>-<device>.csv`.
+
+The device is `cpu` or the name of a GPU; tables of the library's own timings are kept by maker of the processor: what
+is fast on one need not be on another.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,12 +22,15 @@ from workbench.experiment.grid import rows_of_points, settings
 from workbench.experiment.table import table_of
 from workbench.files import write_file
 from workbench.paths import results_folder, shown_path
-from workbench.tracking.record import FINISHED, Run
+from workbench.tracking.record import FINISHED, Point, Run
 
 SCHEMA = 1
 _NOT_KEPT = ["status", "error", "run_id"]
 UNKNOWN = "unknown: it was recorded without digests of its definitions"
 GONE = "definitions that are gone"
+TIMINGS = "performance/"
+"""Folder of the sweeps whose tables are kept by maker of the processor."""
+
 _SHOWN = 4  # changed definitions that a sentence names
 _EXACT = [
     "loss"
@@ -89,16 +96,19 @@ def record(runs: list[Run]) -> Path:
         runs: of all points of the sweep, every one finished.
 
     Raises:
-        ValueError: no points, or unfinished ones.
+        ValueError: no points, unfinished ones, or points of several devices.
     """
     unfinished = [run for run in runs if run.status != FINISHED]
     if unfinished or not runs:
         raise ValueError(
             f"{len(unfinished)} of {len(runs)} points are not finished ({_first_error(unfinished)}); run them first"
         )
-    about = _about(runs)
-    device = str(about["device"]) if runs[0].point.config.get("device") != "cpu" else "cpu"
-    file = results_folder() / runs[0].point.sweep / f"{about['size']}-{_slug(device)}.csv"
+    files = {_file(run.point) for run in runs}
+    if len(files) > 1:
+        raise ValueError(
+            f"the points ran on {len(files)} devices, not on one; run them all here, in a store of their own"
+        )
+    (file,), about = files, _about(runs)
     head = "".join(f"# {line}\n" for line in yaml.safe_dump(about, sort_keys=False, width=10_000).splitlines())
     table = table_of(runs).drop(columns=_NOT_KEPT)
     for column in set(_EXACT) & set(table):
@@ -152,6 +162,8 @@ def kept_runs(tasks: Sequence[Task]) -> list[Run]:
 def _made_by(table: Recorded, task: Task) -> bool:
     point, data = task.point, table.about.get("datasets")
     told = data.get(point.dataset.name, "") if point.dataset and isinstance(data, dict) else ""
+    if table.file != _file(point):
+        return False
     same_data = point.dataset is None or told.endswith(f"sha256 {point.dataset.fingerprint}")
     return table.size == point.size and table.about.get("code") == point.tags.get("code") and same_data
 
@@ -167,6 +179,15 @@ def _kept_run(table: Recorded, task: Task, rows: pd.DataFrame, measured: list[st
     seconds = float(rows["point_seconds"].iloc[0]) if "point_seconds" in rows else None
     point = replace(task.point, tags=tags)
     return Run(point, f"recorded-{point.key[:16]}", FINISHED, tuple(lines), None, date.timestamp(), seconds)
+
+
+def _file(point: Point) -> Path:
+    """Where a point's rows are recorded."""
+    model = str(point.tags.get("device", "unknown"))
+    device = "cpu" if point.config.get("device") == "cpu" else model
+    if device == "cpu" and point.sweep.startswith(TIMINGS):
+        device = re.split(r"\W", model)[0]
+    return results_folder() / point.sweep / f"{point.size}-{_slug(device)}.csv"
 
 
 def _about(runs: list[Run]) -> dict[str, object]:
