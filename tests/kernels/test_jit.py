@@ -75,7 +75,7 @@ def test_unusable_cache_folder_is_not_an_error(package, tmp_path):
 
 def test_digest_covers_files_with_kernels_only(package):
     before = jit._sources_digest(package)
-    (package / "records.py").write_text("x = 1\n")
+    (package / "records.py").write_text("x = 1  # in the compiled form\n")
     assert jit._sources_digest(package) == before
     (package / "other.py").write_text(HELPER.format(2))
     assert jit._sources_digest(package) != before

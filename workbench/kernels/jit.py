@@ -25,6 +25,8 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 _FOLDER = "[0-9a-f]{16}"
 
+_KERNEL = re.compile(rb"^\s*@(compiled|intrinsic)", re.MULTILINE)
+
 _MAX_CACHES = 3
 
 _DAY_SECONDS = 86400
@@ -35,7 +37,7 @@ def _sources_digest(package: Path = _PACKAGE) -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(package.rglob("*.py")):
         text = path.read_bytes()
-        if b"compiled" in text:
+        if _KERNEL.search(text) or path == Path(__file__).resolve():
             digest.update(path.relative_to(package).as_posix().encode() + b"\0" + text)
     return digest.hexdigest()[:16]
 

@@ -8,9 +8,10 @@ layer draws one given in-neighbour of v. The probability that v has drawn a give
 
 Only the product takes events as independent that may not be: those of different v. They are independent where no two
 directed walks to u meet again upstream, as in trees. The members of a clique are drawn together, from the same seeds;
-`reach_sketch` samples instead of assuming independence.
+`sketched_probability` samples instead of assuming independence.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice, pairwise
 from typing import Any
@@ -22,7 +23,7 @@ from workbench.core.errors import check_at_least, check_choice, check_ids, check
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
 from workbench.kernels.csr import ranges_by_edges
-from workbench.kernels.hash import exponential, exponential_torch, hash_index, hash_index_torch
+from workbench.kernels.hash import exponential_torch, hash_index, hash_index_torch, negative_log, open_unit_interval
 from workbench.kernels.jit import compiled
 from workbench.kernels.lane_instructions import prefetch
 from workbench.kernels.segment import edge_ranges
@@ -169,6 +170,8 @@ _MOST_SHARE = 1 - 1e-9
 
 _AHEAD = 16
 
+_LESS = 1 - 1e-6  # float32 may round a rank up
+
 
 def sketched_probability(
     graph: Graph, seeds: Tensor, shares: Sequence[Tensor], *, sampler: NeighborSampler, share: float, num_draws: int
@@ -181,37 +184,59 @@ def sketched_probability(
         sampler: draws the rows; its steps 0, 1, … are the draws.
         share: probability that a batch contains a given seed.
     """
-    rate = -torch.tensor(-min(share, _MOST_SHARE), dtype=torch.float64).log1p()
-    total = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)
+    rate = -math.log1p(-min(share, _MOST_SHARE))
+    of_seeds = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)
+    of_seeds[seeds] = share
+    first = _rates(graph, of_seeds, shares[0], rate)  # the same in all draws
+    total = torch.zeros_like(of_seeds)
     for step in range(num_draws):
-        total += _probability(_least_ranks(graph, seeds, shares, sampler, float(rate), step), float(rate))
+        total += _probability(_least_ranks(graph, seeds, shares, first, sampler, rate, step), rate)
     return total / num_draws
 
 
 def _least_ranks(
-    graph: Graph, seeds: Tensor, shares: Sequence[Tensor], sampler: NeighborSampler, rate: float, step: int
+    graph: Graph,
+    seeds: Tensor,
+    shares: Sequence[Tensor],
+    first: Tensor,
+    sampler: NeighborSampler,
+    rate: float,
+    step: int,
 ) -> Tensor:
     """float32 [num_nodes, ranks]: least ranks of the seeds that reach each node in one draw; infinite without any."""
     ranks = torch.full((graph.num_nodes, _RANKS), float("inf"), dtype=torch.float32, device=graph.device)
     rates = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)
     rates[seeds] = 1.0
     add_ranks(ranks, rates, stream(sampler.seed, Purpose.ORDER, step, len(shares)))
-    for layer, drawn_share in zip(reversed(range(len(shares))), shares, strict=True):
-        reached = ranks[:, 0].isfinite() & (drawn_share > 0)
-        short = (reached & (drawn_share >= _SHORT)).nonzero()[:, 0]
-        long = (reached & (drawn_share < _SHORT)).nonzero()[:, 0]
-        rates = torch.zeros_like(drawn_share)
-        rates[long] = -torch.log1p(-drawn_share[long] * _probability(ranks[long], rate)) / rate
-        rates = to_neighbors(graph, rates, unite=False)
+    for hop, drawn_share in enumerate(shares):
+        layer, reached = len(shares) - 1 - hop, _probability(ranks, rate)
+        rates = _rates(graph, reached, drawn_share, rate) if hop else first
+        short = ((reached > 0) & (drawn_share >= _SHORT)).nonzero()[:, 0]
         drawn = sampler.draw(graph, short, layer=layer, step=step)
         pass_ranks(ranks, ranks[short], drawn.indptr, drawn.sources)
         add_ranks(ranks, rates, stream(sampler.seed, Purpose.ORDER, step, layer))
     return ranks
 
 
+def _rates(graph: Graph, reached: Tensor, drawn_share: Tensor, rate: float) -> Tensor:
+    """Rates of fresh seeds that stand for the draws of the rows which are not sampled, float64 [num_nodes].
+
+    Args:
+        reached: float64 [num_nodes], probability that a row is drawn from.
+        drawn_share: float64 [num_nodes], probability that it draws one given in-neighbour.
+    """
+    drawn = torch.where(drawn_share < _SHORT, reached * drawn_share, 0.0)
+    return to_neighbors(graph, drawn.neg_().log1p_().div_(-rate), unite=False)
+
+
 def _probability(ranks: Tensor, rate: float) -> Tensor:
     """1 − (1 − s)^|A|, without bias: Pugh, "The Best Estimate of Reliability in the Exponential Case", 1963."""
-    return 1 - (1 - rate / ranks.sum(1, dtype=torch.float64)).clamp_(min=0).pow_(_RANKS - 1)
+    if ranks.device.type != "cpu":
+        return 1 - (1 - rate / ranks.sum(1, dtype=torch.float64)).clamp_(min=0).pow_(_RANKS - 1)
+    out = torch.empty(len(ranks), dtype=torch.float64)
+    arrays = ranks.numpy(), out.numpy()
+    parallel_rows(lambda lo, hi: _estimate(*arrays, rate, lo, hi), len(ranks))
+    return out
 
 
 def pass_ranks(ranks: Tensor, given: Tensor, indptr: Tensor, sources: Tensor) -> None:
@@ -278,8 +303,18 @@ def _add(ranks, rates, key, lo, hi):
     for u in range(lo, hi):
         if rates[u] > 0.0:
             for k in range(_RANKS):
-                rank = exponential(hash_index(key, u * _RANKS + k)) / rates[u]
-                ranks[u, k] = min(ranks[u, k], rank)
+                uniform = open_unit_interval(hash_index(key, u * _RANKS + k))
+                if _LESS * (1.0 - uniform) < ranks[u, k] * rates[u]:  # -log x > 1 - x: few logarithms are taken
+                    ranks[u, k] = min(ranks[u, k], negative_log(uniform) / rates[u])
+
+
+@compiled
+def _estimate(ranks, out, rate, lo, hi):
+    for u in range(lo, hi):
+        total = 0.0
+        for k in range(_RANKS):
+            total += ranks[u, k]
+        out[u] = 1.0 - max(0.0, 1.0 - rate / total) ** (_RANKS - 1)
 
 
 _MAX_CHUNKS = 8

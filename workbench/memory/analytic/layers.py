@@ -490,44 +490,64 @@ def _last_states_of_packed(
 ) -> FakeTensor:
     """The states of rows of different lengths; `batch_sizes` has the number of rows per step."""
     width, hidden, itemsize = lstm.input_size, lstm.hidden_size, messages.itemsize
-    native, rows, edges = autograd.backend.lstm == "native", batch_sizes[0], sum(batch_sizes)
+    rows, edges, needs_grad = batch_sizes[0], sum(batch_sizes), messages.requires_grad
+    shapes = [(edges, width), *((p.rows, p.cols) for p in weights if p is not None)]
     step_bytes = [size * hidden * itemsize for size in batch_sizes]
-    cudnn = CudnnBytes.of(width, hidden, itemsize, rows=rows, edges=edges)
-    if native:
-        saved = _run_packed_steps(autograd, messages, batch_sizes, hidden)
+    if autograd.backend.lstm == "native":
+        saved = _run_packed_steps(autograd, messages, step_bytes)
         state = autograd.empty(rows, hidden, itemsize)
         autograd.allocate_temporary(state.nbytes)  # the last cell state
+        gradients = partial(_gradients_of_steps, autograd, saved, step_bytes, shapes, itemsize)
     else:
-        saved, state = _run_packed(autograd, messages, rows, hidden, sum(step_bytes), cudnn)
-    shapes = [(edges, width), *((p.rows, p.cols) for p in weights if p is not None)]
-    needs_grad = messages.requires_grad
-
-    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:  # this closure keeps `saved` alive
-        gates = None
-        for nbytes in reversed(step_bytes if native else []):  # frees what it saved
-            autograd.allocate_temporary(_NATIVE_BACKWARD_TEMPORARIES * nbytes)
-            saved.pop()
-            added = autograd.allocator.allocate(4 * sum(step_bytes), autograd.term)  # to the gates of all steps
-            gates = gates or added
-            del added
-        del gates
-        if native:
-            del saved[1:]  # all but the input, which the weights' gradients need
-        # cuDNN's are of the output and the last cell state, zeros, and of the first state and cell
-        others = (
-            [] if native else [autograd.empty(edges, hidden, itemsize), *_states(autograd, rows, hidden, itemsize, 3)]
+        cudnn = CudnnBytes.of(width, hidden, itemsize, rows=rows, edges=edges)
+        saved, state = _run_cudnn(autograd, messages, rows, hidden, sum(step_bytes), cudnn)
+        gradients = partial(
+            _gradients_of_cudnn, autograd, saved, state.nbytes, sum(step_bytes), cudnn, shapes, itemsize
         )
-        grads: list[FakeTensor | None] = [autograd.empty(*shapes[0], itemsize)]
-        autograd.allocate_temporary(0 if native else cudnn.workspace)
-        grads += [autograd.empty(*shape, itemsize) for shape in shapes[1:]]
-        autograd.allocate_temporary(0 if native else cudnn.workspace)
-        del others, saved[1:]
-        if not needs_grad:
-            grads[0] = None
-        return grads
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        for_messages, *for_weights = gradients()
+        return [for_messages if needs_grad else None, *for_weights]
 
     autograd.record([state], [messages, *(p for p in weights if p is not None)], backward)
     return state
+
+
+def _gradients_of_steps(
+    autograd: FakeAutograd,
+    saved: list[Storage],
+    step_bytes: Sequence[int],
+    shapes: Sequence[tuple[int, int]],
+    itemsize: int,
+) -> list[FakeTensor]:
+    gates = None
+    for nbytes in reversed(step_bytes):  # frees what it saved
+        autograd.allocate_temporary(_NATIVE_BACKWARD_TEMPORARIES * nbytes)
+        saved.pop()
+        added = autograd.allocator.allocate(4 * sum(step_bytes), autograd.term)  # to the gates of all steps
+        gates = gates or added
+        del added
+    del gates, saved[1:]  # all but the input, which the weights' gradients need
+    return [autograd.empty(*shape, itemsize) for shape in shapes]
+
+
+def _gradients_of_cudnn(
+    autograd: FakeAutograd,
+    saved: list[Storage],
+    state_bytes: int,
+    output_bytes: int,
+    cudnn: "CudnnBytes",
+    shapes: Sequence[tuple[int, int]],
+    itemsize: int,
+) -> list[FakeTensor]:
+    """One call for the inputs' gradient, one for the weights'; gradients of output and states are zeros or dropped."""
+    others = [autograd.allocator.allocate(nbytes, autograd.term) for nbytes in (output_bytes, *[state_bytes] * 3)]
+    for_messages = autograd.empty(*shapes[0], itemsize)
+    autograd.allocate_temporary(cudnn.workspace)
+    for_weights = [autograd.empty(*shape, itemsize) for shape in shapes[1:]]
+    autograd.allocate_temporary(cudnn.workspace)
+    del others, saved[1:]
+    return [for_messages, *for_weights]
 
 
 @dataclass(frozen=True)
@@ -556,33 +576,29 @@ class CudnnBytes:
         state = hidden * itemsize
         weights = 4 * state * (width + hidden)
         return CudnnBytes(
-            workspace=4 * state * edges + 6 * state * rows + weights + (8 << 20) + 256, reserve=5 * state * edges + 256
+            workspace=4 * state * edges + 6 * state * rows + weights + (8 << 20) + 256,
+            reserve=5 * state * edges + 256,
         )
 
 
-def _states(autograd: FakeAutograd, rows: int, hidden: int, itemsize: int, count: int) -> list[FakeTensor]:
-    return [autograd.empty(rows, hidden, itemsize) for _ in range(count)]
-
-
-def _run_packed(
+def _run_cudnn(
     autograd: FakeAutograd, inputs: FakeTensor, rows: int, hidden: int, output_bytes: int, cudnn: CudnnBytes
 ) -> tuple[list[Storage], FakeTensor]:
     """cuDNN's LSTM saves input, first state and cell, output, and its reserve; the last state is the result."""
     assert inputs.storage is not None
-    allocate, first = autograd.allocator.allocate, _states(autograd, rows, hidden, inputs.itemsize, 2)
-    output = allocate(output_bytes, autograd.term)
-    last, _cell = _states(autograd, rows, hidden, inputs.itemsize, 2)
-    workspace, reserve = allocate(cudnn.workspace, autograd.term), allocate(cudnn.reserve, autograd.term)
-    del workspace
-    return [inputs.storage, *(state.storage for state in first if state.storage), output, reserve], last
+    allocate, state_bytes = autograd.allocator.allocate, rows * hidden * inputs.itemsize
+    saved = [inputs.storage, *(allocate(nbytes, autograd.term) for nbytes in (state_bytes, state_bytes, output_bytes))]
+    last, cell = autograd.empty(rows, hidden, inputs.itemsize), allocate(state_bytes, autograd.term)
+    workspace = allocate(cudnn.workspace, autograd.term)
+    saved.append(allocate(cudnn.reserve, autograd.term))
+    del workspace, cell
+    return saved, last
 
 
-def _run_packed_steps(
-    autograd: FakeAutograd, inputs: FakeTensor, batch_sizes: Sequence[int], hidden: int
-) -> list[Storage]:
+def _run_packed_steps(autograd: FakeAutograd, inputs: FakeTensor, step_bytes: Sequence[int]) -> list[Storage]:
     """Torch's own LSTM saves gates, cell and state per time step; the input projection of all steps comes first."""
     assert inputs.storage is not None
-    allocate, step_bytes = autograd.allocator.allocate, [size * hidden * inputs.itemsize for size in batch_sizes]
+    allocate = autograd.allocator.allocate
     gates = allocate(4 * sum(step_bytes), autograd.term)
     saved = [allocate(step_bytes[0], autograd.term) for _ in range(2)]
     saved += [allocate(size * _NATIVE_SAVED[autograd.backend.device], autograd.term) for size in step_bytes]
