@@ -19,10 +19,11 @@ def pytest_configure(config: pytest.Config) -> None:
         MLFLOW_DISABLE_TELEMETRY="true",
         KINETO_LOG_LEVEL="99",
         PLOTLY_RENDERER="plotly_mimetype",
+        WORKBENCH_NUM_THREADS="1",  # workers share the cores, and a pool of OpenMP threads does not survive the fork
+        OMP_NUM_THREADS="1",  # of a kernel, which would wait for it forever
     )
     warm_kernels.install()
-    if hasattr(config, "workerinput"):  # workers share the cores
-        os.environ.update(WORKBENCH_NUM_THREADS="1", OMP_NUM_THREADS="1")
+    if hasattr(config, "workerinput"):
         return
     from workbench.tracking.opening import open_store
 

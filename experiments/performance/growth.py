@@ -167,28 +167,44 @@ def _slope(rows: pd.DataFrame) -> float:
     return float(np.polyfit(np.log(rows.work.to_numpy(float)), np.log(rows.seconds.to_numpy(float)), 1)[0])
 
 
+PANELS = {
+    "building and sampling": ("graph of an edge list", "building a store", "neighbour sampling", "LABOR sampling"),
+    "a batch": ("planning micro-batches", "partitioning a batch", "splitting", METIS[0]),
+    "placing": ("access probabilities", "sketched probabilities", "placement", METIS[1]),
+}
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     """Nanoseconds per unit of work over the edges of the graph: a cost that grows as its work is a level line."""
-    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
 
     from workbench.plots.style import looks, titled
 
-    figure = go.Figure()
-    for name, look in looks(dict.fromkeys(table.stage)).items():
-        rows: Any = table[table.stage == name]
-        rows = rows.sort_values("edges")
-        figure.add_scatter(
-            x=rows.edges.tolist(),
-            y=(1e9 * rows.seconds / rows.work).tolist(),
-            name=look.name,
-            mode="lines+markers",
-            marker={"symbol": look.symbol, "size": 8, "color": look.color},
-            line={"color": look.color},
-        )
-    figure.update_xaxes(type="log", title_text="edges of the graph")
-    figure.update_yaxes(type="log", title_text="ns per unit of work")
-    subtitle = "level lines grow as their work"
-    return titled(figure, "Seconds over the size of the work", subtitle=subtitle, height=520)
+    legends: dict[str, Any] = {}
+    figure = make_subplots(1, len(PANELS), subplot_titles=[*PANELS], shared_yaxes=True, horizontal_spacing=0.02)
+    for col, stages in enumerate(PANELS.values(), 1):
+        number = str(col) if col > 1 else ""
+        for name, look in looks(dict.fromkeys(stages)).items():
+            rows: Any = table[table.stage == name]
+            rows = rows.sort_values("edges")
+            figure.add_scatter(
+                x=rows.edges.tolist(),
+                y=(1e9 * rows.seconds / rows.work).tolist(),
+                name=look.name,
+                mode="lines+markers",
+                marker={"symbol": look.symbol, "size": 8, "color": look.color},
+                line={"color": look.color},
+                legend=f"legend{number}",
+                row=1,
+                col=col,
+            )
+        figure.update_xaxes(type="log", dtick=1, title_text="edges of the graph", row=1, col=col)
+        left, _ = figure.layout[f"xaxis{number}"].domain
+        legends[f"legend{number}"] = {"x": left, "y": -0.18, "yref": "paper", "yanchor": "top", "orientation": "v"}
+    figure.update_yaxes(type="log", dtick=1)
+    figure.update_yaxes(title_text="ns per unit of work", row=1, col=1)
+    titled(figure, "Seconds over the size of the work", subtitle="level lines grow as their work", height=520)
+    return figure.update_layout(legends).update_layout(margin_b=150)
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

@@ -266,7 +266,7 @@ def kept(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 def forget() -> None:
     """As a new process does."""
     module._library_modules.cache_clear()
-    module._library_digest.cache_clear()
+    module._digest_at_start.cache_clear()
 
 
 def test_a_later_process_finds_the_normalised_statements_of_an_earlier_one(
@@ -299,6 +299,19 @@ def test_a_damaged_file_or_one_of_an_edited_library_is_not_used(
     assert (again == first) == (content is not None)
     forget()
     assert closure(figure, ("run", "Config")) == again
+
+
+def test_modules_that_were_read_after_an_edit_are_not_kept(figure: Path, kept: Path, library: Path) -> None:
+    """Else they would stand for the files before the edit, once it is taken back."""
+    first = closure(figure, ("run", "Config"))
+    before, file = kept.read_bytes(), library / "plots/lines.py"
+    text = file.read_text()
+    edit(file, "return ", "return 0 or ")
+    edited = closure(figure, ("run", "Config", "draw"))
+    file.write_text(text)
+    forget()
+    assert kept.read_bytes() == before and closure(figure, ("run", "Config")) == first
+    assert closure(figure, ("run", "Config", "draw")) != edited
 
 
 def test_moves_and_renames_of_files_change_nothing(library: Path) -> None:

@@ -7,7 +7,13 @@ from torch import Tensor
 import workbench as wb
 from tests.placement.test_inclusion import by_enumeration, hit_rate
 from tests.strategies import random_graph
-from workbench.placement.access_probability import add_ranks, add_ranks_torch, pass_ranks, pass_ranks_torch
+from workbench.placement.access_probability import (
+    _probability,
+    add_ranks,
+    add_ranks_torch,
+    pass_ranks,
+    pass_ranks_torch,
+)
 
 
 def clique(num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -90,6 +96,29 @@ def test_other_seeds_and_the_same_result_for_any_number_of_threads(num_threads: 
     assert torch.equal(p, wb.placement.inclusion_probability(graph, torch.arange(100), **given))
     wb.set_num_threads(num_threads)
     assert not torch.equal(p, wb.placement.inclusion_probability(graph, torch.arange(100), **given, seed=1))
+
+
+def test_ranks_that_are_lowered_again_and_again_are_those_of_torch() -> None:
+    """Most variates can't lower a rank; the kernel takes no logarithm of them."""
+    generator = torch.Generator().manual_seed(0)
+    rates = torch.rand(2000, generator=generator, dtype=torch.float64) ** 4 * 10
+    ranks, expected = (torch.full((2000, 16), float("inf")) for _ in range(2))
+    for key in range(8):
+        before = ranks.clone()
+        add_ranks(ranks, rates, key)
+        add_ranks_torch(expected, rates, key)
+        torch.testing.assert_close(ranks, expected, rtol=1e-6, atol=0)
+        assert (ranks < before).any() and (key == 0 or (ranks == before).any())
+
+
+def test_probabilities_of_ranks_are_those_of_their_sums() -> None:
+    ranks = -torch.rand(500, 16, generator=torch.Generator().manual_seed(0)).log()
+    ranks[0] = float("inf")
+    ranks[1] *= 1e-9  # many seeds
+    p = _probability(ranks, 0.3)
+    expected = 1 - (1 - 0.3 / ranks.double().sum(1)).clamp(min=0) ** 15
+    torch.testing.assert_close(p, expected, rtol=1e-12, atol=0)
+    assert p[0] == 0 and p[1] == 1 and ((p[2:] > 0) & (p[2:] < 1)).all()
 
 
 def test_both_implementations_agree() -> None:

@@ -509,12 +509,16 @@ def _library_modules(library: Path) -> "dict[str, _Module | None]":
     """Modules of the library as first read: a process keeps running the code that it has imported."""
     with suppress(Exception):  # no file yet, one that was cut off, or one of another version
         digest, modules = pickle.loads(_kept_file().read_bytes())
-        if digest == _library_digest(library):
+        if digest == _digest_at_start(library):
             return modules
     return {}
 
 
 @cache
+def _digest_at_start(library: Path) -> str:
+    return _library_digest(library)
+
+
 def _library_digest(library: Path) -> str:
     digest = hashlib.sha256(f"{sys.version}{library}".encode())
     for file in sorted([*library.rglob("*.py"), *library.rglob("*.pyi")]):
@@ -528,9 +532,10 @@ def _kept_file() -> Path:
 
 
 def _keep(library: Path) -> None:
+    """Keeps nothing if a file was edited since the first was read: modules read after that are of other versions."""
     with suppress(OSError):  # a cache without which everything works
-        content = pickle.dumps((_library_digest(library), _library_modules(library)))
-        write_file(_kept_file(), content)
+        if (digest := _library_digest(library)) == _digest_at_start(library):
+            write_file(_kept_file(), pickle.dumps((digest, _library_modules(library))))
 
 
 def _count(library: Path) -> int:

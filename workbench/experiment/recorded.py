@@ -162,10 +162,8 @@ def kept_runs(tasks: Sequence[Task]) -> list[Run]:
 def _made_by(table: Recorded, task: Task) -> bool:
     point, data = task.point, table.about.get("datasets")
     told = data.get(point.dataset.name, "") if point.dataset and isinstance(data, dict) else ""
-    if table.file != _file(point):
-        return False
     same_data = point.dataset is None or told.endswith(f"sha256 {point.dataset.fingerprint}")
-    return table.size == point.size and table.about.get("code") == point.tags.get("code") and same_data
+    return table.file == _file(point) and table.about.get("code") == point.tags.get("code") and same_data
 
 
 def _kept_run(table: Recorded, task: Task, rows: pd.DataFrame, measured: list[str], number: int) -> Run:
