@@ -181,7 +181,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.style import looks, titled
 
     legends: dict[str, Any] = {}
-    figure = make_subplots(1, len(PANELS), subplot_titles=[*PANELS], shared_yaxes=True, horizontal_spacing=0.02)
+    figure: Any = make_subplots(1, len(PANELS), subplot_titles=[*PANELS], shared_yaxes=True, horizontal_spacing=0.02)
     for col, stages in enumerate(PANELS.values(), 1):
         number = str(col) if col > 1 else ""
         for name, look in looks(dict.fromkeys(stages)).items():
