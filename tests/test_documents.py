@@ -5,10 +5,12 @@ import pkgutil
 import re
 import runpy
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 from types import CodeType
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import workbench
 
@@ -143,3 +145,15 @@ def test_names_in_the_pages_by_task_and_by_library_exist_and_are_complete():
             found = getattr(found, part)
     packages = {name for name in workbench.__all__ if inspect.ismodule(getattr(workbench, name))}
     assert {*workbench.__all__} - packages - {"__version__"} <= named["tasks.md"]
+
+
+def test_pinned_versions_install_on_the_oldest_python_that_the_project_accepts():
+    oldest = PROJECT["project"]["requires-python"].removeprefix(">=") + ".0"
+    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    refused = [
+        f"{distribution.name} {distribution.version} needs Python {needed}"
+        for distribution in distributions()
+        if distribution.name.lower() in pinned and (needed := distribution.metadata["Requires-Python"])
+        if not SpecifierSet(needed).contains(oldest)
+    ]
+    assert not refused
