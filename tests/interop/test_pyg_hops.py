@@ -9,9 +9,7 @@ from hypothesis import given
 from tests.interop.exact import assert_batches_equal, full_batch
 from tests.strategies import minibatches, random_graph, random_minibatch
 from workbench.core.minibatch import MiniBatch
-from workbench.interop import (
-    PygBatch,
-)
+from workbench.interop import PygBatch, count_hops
 
 
 @given(minibatches())
@@ -111,7 +109,7 @@ def test_batches_of_hops_are_row_prefixes():
         ({"num_sampled_nodes": [2, 2, 7]}, ValueError, "add up to 11, but n_id has 5 nodes"),
         ({"num_sampled_nodes": [5]}, ValueError, r"num_sampled_nodes is \[5\]; it must count the seeds and"),
         ({"num_sampled_nodes": [6, -2, 1]}, ValueError, "a number of num_sampled_nodes is -2"),
-        ({"num_sampled_nodes": None}, ValueError, "with pyg-lib, not with torch-sparse, .* subgraph_type=.directional"),
+        ({"num_sampled_nodes": None}, ValueError, r"with pyg-lib, not with torch-sparse, .*count_hops\(batch, 2\)"),
         (
             {"num_sampled_nodes": None, "edge_index": torch.tensor([[2, 0, 3, 0, 1, 4], [0, 2, 0, 3, 4, 1]])},
             ValueError,
@@ -125,6 +123,41 @@ def test_batches_of_hops_are_row_prefixes():
 def test_batches_of_hops_are_checked(changes, error, message):
     with pytest.raises(error, match=message):
         MiniBatch.from_pyg(pyg_hops(**changes))
+
+
+@given(minibatches())
+def test_hops_are_counted_by_the_order_of_discovery(mb):
+    """As torch-sparse returns a batch: without numbers per hop."""
+    expected = mb.to_pyg("edge_index")
+    batch = SimpleNamespace(n_id=expected.n_id, edge_index=expected.edge_index, batch_size=mb.num_seeds)
+    assert count_hops(batch, len(mb.blocks)) is batch
+    assert batch.num_sampled_nodes == expected.num_sampled_nodes
+    assert batch.num_sampled_edges == expected.num_sampled_edges
+    assert count_hops(batch, 1).num_sampled_nodes == expected.num_sampled_nodes  # those that it has are kept
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_hops", "error", "message"),
+    [
+        ({}, 0, ValueError, "num_hops is 0"),
+        ({}, 1, ValueError, "3 edges lead beyond hop 1; pass the length of num_neighbors"),
+        ({"edge_index": torch.tensor([[2, 3, 1, 4, 4, 0, 2], [0, 0, 1, 2, 3, 3, 4]])}, 2, ValueError, "1 edges lead"),
+        ({"edge_index": torch.tensor([[3, 2, 1, 4, 4, 0], [0, 0, 1, 2, 3, 3]])}, 2, ValueError, "the order in which"),
+        ({"edge_index": torch.tensor([[2, 1, 3, 4, 4, 0], [0, 1, 0, 2, 3, 3]])}, 2, ValueError, "the order in which"),
+        ({"n_id": torch.arange(6)}, 2, ValueError, "the order in which"),
+        ({"batch_size": None}, 2, TypeError, r"batch_size is \[None\], not whole numbers"),
+    ],
+)
+def test_orders_without_hops_are_refused(changes, num_hops, error, message):
+    batch = pyg_hops(num_sampled_nodes=None, num_sampled_edges=None, **changes)
+    with pytest.raises(error, match=message):
+        count_hops(batch, num_hops)
+    assert batch.num_sampled_nodes is None
+
+
+def test_hops_beyond_the_last_new_node_are_empty():
+    batch = count_hops(pyg_hops(num_sampled_nodes=None, num_sampled_edges=None), 3)
+    assert (batch.num_sampled_nodes, batch.num_sampled_edges) == ([2, 2, 1, 0], [3, 3, 0])
 
 
 def test_disjoint_batches_may_contain_a_node_twice():

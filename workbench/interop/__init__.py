@@ -18,6 +18,7 @@ from workbench.interop.pyg import (
     batch_to_pyg,
     blocks_from_pyg,
     blocks_to_pyg,
+    count_hops,
     graph_from_pyg,
     graph_to_pyg,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "blocks_from_pyg",
     "blocks_to_dgl",
     "blocks_to_pyg",
+    "count_hops",
     "from_scipy",
     "graph_from_dgl",
     "graph_from_networkx",

@@ -285,8 +285,54 @@ def why_without_hops(batch: Any) -> str:
         )
     return (
         "NeighborLoader counts the nodes of each hop with pyg-lib, not with torch-sparse, and for "
-        'subgraph_type="directional" alone: install pyg-lib, or sample with wb.NeighborSampler and use to_pyg'
+        'subgraph_type="directional" alone: pass workbench.interop.count_hops(batch, 2) instead, with the length of '
+        "num_neighbors, or sample with wb.NeighborSampler and use to_pyg"
     )
+
+
+def count_hops(batch: Any, num_hops: int) -> Any:
+    """Count the nodes and edges of each hop of a batch, as PyG does with pyg-lib, but not with torch-sparse.
+
+    Hops are told apart by the order of nodes and edges, which is that of discovery. The batch alone does not show how
+    many there are: nodes of the last one may have no in-edges because they were not expanded, or because none exist.
+
+    Args:
+        batch: of PyG's `NeighborLoader` or `LinkNeighborLoader` with `subgraph_type="directional"`; gets
+            `num_sampled_nodes` and `num_sampled_edges`, unless it has them.
+        num_hops: length of the loader's `num_neighbors`, at least 1.
+
+    Returns:
+        The batch.
+
+    Raises:
+        ValueError: Nodes and edges are in another order, or edges lead into nodes of the last hop, as in batches of
+            "bidirectional" or "induced" subgraphs.
+    """
+    check_at_least("num_hops", num_hops, 1)
+    if getattr(batch, "num_sampled_nodes", None) is not None:
+        return batch
+    num_seeds = getattr(batch, "batch_size", None)
+    if num_seeds is None and getattr(batch, "edge_label_index", None) is not None:
+        num_seeds = batch.edge_label_index.max() + 1  # the ends of the pairs, each once
+    (num_seeds,) = _counts("batch_size", [num_seeds])
+    src, dst = check_edge_index(batch.edge_index)
+    # Entry i is the number of nodes that are known after i edges.
+    known = torch.cat([src.new_tensor([num_seeds]), src + 1]).cummax(0).values
+    in_order = bool((dst[1:] >= dst[:-1]).all()) and bool((known.diff() <= 1).all())
+    if not in_order or int(known[-1]) != len(batch.n_id):
+        raise ValueError(f"nodes and edges are not in the order in which hops discover them; {_REMEDY}")
+    reached, ends = [0, num_seeds], [0]
+    for _ in range(num_hops):
+        ends.append(int(torch.searchsorted(dst, reached[-1])))
+        reached.append(int(known[ends[-1]]))
+    if ends[-1] != len(dst):
+        raise ValueError(
+            f"{len(dst) - ends[-1]} edges lead beyond hop {num_hops}; pass the length of num_neighbors, and sample "
+            'with subgraph_type="directional"'
+        )
+    batch.num_sampled_nodes = [end - start for start, end in pairwise(reached)]
+    batch.num_sampled_edges = [end - start for start, end in pairwise(ends)]
+    return batch
 
 
 def _is_symmetric(edges: Tensor) -> bool:
