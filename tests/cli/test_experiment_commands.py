@@ -61,6 +61,16 @@ def test_a_failed_point_is_named_and_has_status_1(run):
     assert "✓ it grows — [3, 11]" in out
 
 
+def test_reproduce_says_its_time_before_it_loads_data_or_reads_code(run, toys, tmp_path, monkeypatch):
+    """That takes as long as a figure, or longer where nothing is compiled yet; sweeps with runs need both."""
+    write_smoke_seconds("toys", {"toys/fig1": 18.2})
+    told, page = [], str(tmp_path / "page.html")
+    monkeypatch.setattr("workbench.cli.reproduction.write_error", told.append)
+    monkeypatch.setattr("workbench.experiment.experiment.Experiment.tasks", lambda self, **how: {}[str(told)])
+    with pytest.raises(KeyError, match="toys/fig1 at smoke: 3 points to run, about 20 s on two cores"):
+        run("reproduce", "--output", page)
+
+
 def test_a_figure_with_a_failed_point_has_no_verdict(run, toys, tmp_path):
     spec = next(toys.rglob("fig1.yaml"))
     spec.write_text(spec.read_text().replace("{offset: 0}", "{offset: 2}"))

@@ -12,7 +12,7 @@ from workbench.error_text import text_of
 from workbench.experiment.attempt import finished_runs
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.finding import Finding
-from workbench.experiment.recorded import kept_runs, record
+from workbench.experiment.recorded import TIMINGS, kept_runs, record
 from workbench.experiment.summary import log_summary
 from workbench.experiment.sweep import Progress, WorkBar, slowest
 from workbench.experiment.table import labels, table_of, to_read
@@ -189,13 +189,13 @@ class Reproduction:
             **how: options of `run_and_describe`.
         """
         sweeps = [figures[0].sweep for figures in views]
-        if line := self._announcement(sweeps):
-            write_error(line)
         points = [len(sweep.configs(size=self.size, device=self.device)) for sweep in sweeps]
+        if line := self._announcement(sweeps, points):
+            write_error(line)
         seconds = [expected_seconds(sweep, self.size) or count for sweep, count in zip(sweeps, points, strict=True)]
-        shortest_first = sorted(range(len(views)), key=lambda place: (place != seconds.index(min(seconds)), place))
+        first = min(range(len(views)), key=lambda place: (sweeps[place].name.startswith(TIMINGS), seconds[place]))
         with WorkBar(sum(seconds), self.size) as bar:
-            for number, place in enumerate(shortest_first, 1):
+            for number, place in enumerate([first, *(p for p in range(len(views)) if p != first)], 1):
                 figures, bar.seconds_per_point = views[place], seconds[place] / points[place]
                 changed = figures if run_all else [figure for figure in figures if not self._is_current(figure)]
                 if changed:
@@ -204,10 +204,14 @@ class Reproduction:
                     bar.total -= seconds[place]
                     bar.refresh()
 
-    def _announcement(self, sweeps: Sequence[Experiment]) -> str:
-        return announcement(
-            ((sweep, *pending(sweep, self.store, size=self.size, device=self.device)) for sweep in sweeps), self.size
-        )
+    def _announcement(self, sweeps: Sequence[Experiment], points: Sequence[int]) -> str:
+        """Of sweeps with runs, which are finished takes their data sets and code; others are not kept waiting for it."""
+        begun = set(self.store.sweeps())
+        counts = [
+            pending(sweep, self.store, size=self.size, device=self.device) if sweep.name in begun else (count, count)
+            for sweep, count in zip(sweeps, points, strict=True)
+        ]
+        return announcement(((sweep, *count) for sweep, count in zip(sweeps, counts, strict=True)), self.size)
 
     def _is_current(self, figure: Experiment) -> bool:
         """A figure that did not change keeps the verdict of its runs."""

@@ -197,9 +197,10 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="run the smoke size first and record its findings")
     if parser.parse_args().smoke:
         for paper, figures in _papers().items():
-            experiments = [figure.experiment for figure in figures]
-            write_smoke_findings(paper, run_smoke(experiments))
-            write_smoke_seconds(paper, smoke_seconds(experiments))
+            write_smoke_findings(paper, run_smoke([figure.experiment for figure in figures]))
+        figures = list(map(load_experiment, experiment_names()))
+        for paper in {figure.name.partition("/")[0] for figure in figures}:
+            write_smoke_seconds(paper, smoke_seconds(f for f in figures if f.name.startswith(f"{paper}/")))
         _papers.cache_clear()
     for file in documents():
         write_file(file, regenerated(file.read_text(encoding="utf-8")))
