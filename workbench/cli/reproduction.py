@@ -205,7 +205,7 @@ class Reproduction:
                     bar.refresh()
 
     def _announcement(self, sweeps: Sequence[Experiment], points: Sequence[int]) -> str:
-        """Of sweeps with runs, which are finished takes their data sets and code; others are not kept waiting for it."""
+        """Which points are finished takes data sets and code; sweeps without runs are not kept waiting for them."""
         begun = set(self.store.sweeps())
         counts = [
             pending(sweep, self.store, size=self.size, device=self.device) if sweep.name in begun else (count, count)
