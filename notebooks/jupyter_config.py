@@ -1,9 +1,12 @@
 """JupyterLab on the notebooks, with MLflow's UI beside it: a tile of the launcher, or /mlflow/ of the same address."""
 
+import json
+import platform
 import warnings
 from pathlib import Path
 from typing import Any
 
+from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 from traitlets.config import get_config
 
 from workbench.tracking.store import tracking_uri
@@ -25,15 +28,28 @@ def _ask_nothing(_handler: Any, page_config: dict[str, Any]) -> dict[str, Any]:
     return page_config
 
 
-def _keep_metadata_short(model: dict[str, Any], **_: Any) -> None:
-    """Saves a notebook without the version of Python and the like, which would change the file on every machine."""
-    info = model["content"]["metadata"].get("language_info", {}) if model["type"] == "notebook" else {}
-    for key in {*info} - {"name"}:
-        del info[key]
+class Notebooks(AsyncLargeFileManager):
+    """Opens and saves notebooks without a change of Python's version, in which the kernels of two machines differ."""
+
+    async def get(self, path: str, content: bool = True, **how: Any) -> dict[str, Any]:
+        """As the kernel will report it: JupyterLab would have a change to save as soon as the kernel starts."""
+        model = await super().get(path, content, **how)
+        if model["type"] == "notebook" and content and (info := model["content"]["metadata"].get("language_info")):
+            info["version"] = platform.python_version()
+        return model
 
 
+def _keep_version(model: dict[str, Any], path: str, contents_manager: Any) -> None:
+    """As the file has it."""
+    file = Path(contents_manager.root_dir) / path
+    if model["type"] == "notebook" and file.exists():
+        info = json.loads(file.read_text(encoding="utf-8"))["metadata"].get("language_info")
+        model["content"]["metadata"] |= {"language_info": info} if info else {}
+
+
+c.ServerApp.contents_manager_class = Notebooks
 warnings.filterwarnings("ignore", "Overriding existing pre_save_hook")  # Jupyter reads this file twice
-c.FileContentsManager.pre_save_hook = _keep_metadata_short
+c.FileContentsManager.pre_save_hook = _keep_version
 c.ServerApp.tornado_settings = {"page_config_hook": _ask_nothing}
 
 _uri = tracking_uri()

@@ -1,7 +1,10 @@
 """MLflow's UI, and a server that other machines log to."""
 
+import asyncio
 import json
 import os
+import platform
+import re
 import runpy
 import signal
 import socket
@@ -288,14 +291,23 @@ def test_jupyterlab_asks_nothing_when_it_opens() -> None:
     assert disabled == ["x", "@jupyterlab/apputils-extension:announcements"]
 
 
-def test_jupyterlab_saves_no_version_of_python() -> None:
-    pytest.importorskip("traitlets")
-    file = Path(__file__).parents[2] / "notebooks" / "jupyter_config.py"
-    hook = runpy.run_path(str(file))["c"].FileContentsManager.pre_save_hook
-    metadata = {"kernelspec": {"name": "python3"}, "language_info": {"name": "python", "version": "3.11.7"}, "own": 1}
-    hook(model={"type": "notebook", "content": {"metadata": metadata}}, path="x.ipynb", contents_manager=None)
-    hook(model={"type": "file", "content": "text"}, path="x.txt", contents_manager=None)
-    assert metadata == {"kernelspec": {"name": "python3"}, "language_info": {"name": "python"}, "own": 1}
+def test_jupyterlab_opens_and_saves_notebooks_of_another_python_unchanged(tmp_path: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    config = runpy.run_path(str(Path(__file__).parents[2] / "notebooks" / "jupyter_config.py"))["c"]
+    root = Path(__file__).parents[2] / "notebooks"
+    text = (root / "00_start_here.ipynb").read_text(encoding="utf-8")
+    (file := tmp_path / "one.ipynb").write_text(re.sub(r'("version": )"3[.0-9]+"', r'\1"3.11.0"', text))
+    before = nbformat.read(file, 4)
+    manager = config.ServerApp.contents_manager_class(root_dir=str(tmp_path), parent=None)
+    manager.pre_save_hook = config.FileContentsManager.pre_save_hook
+    for _ in range(2):
+        opened = asyncio.run(manager.get("one.ipynb"))
+        assert opened["content"]["metadata"]["language_info"]["version"] == platform.python_version() != "3.11.0"
+        asyncio.run(manager.save(opened, "one.ipynb"))
+        assert nbformat.read(file, 4) == before
+    fresh = {"type": "notebook", "content": nbformat.v4.new_notebook(), "format": "json"}
+    asyncio.run(manager.save(fresh, "new.ipynb"))
+    assert (tmp_path / "new.ipynb").exists() and asyncio.run(manager.get("", content=True))["type"] == "directory"
 
 
 SERVER = """
