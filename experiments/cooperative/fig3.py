@@ -142,7 +142,9 @@ def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
     by_sampler = {sampler: saved[saved.index.get_level_values("sampler") == sampler] for sampler in ORDER}
     of = {f"sampler{place}": found for place, found in enumerate(by_sampler.values()) if len(found)}
     told = ", ".join(f"{sampler} {{sampler{i}:.0%}}" for i, sampler in enumerate(by_sampler) if f"sampler{i}" in of)
-    return Title(f"Work saved by batches of {{size:,}}: {told}", size=int(rows.compared_size.iloc[0]), **of)
+    return Title(
+        f"Work saved by batches of {{size:,.0f}}: {told}", size=rows.groupby([*CASE]).compared_size.first(), **of
+    )
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:

@@ -88,6 +88,22 @@ def test_facets_have_titles_axes_and_units_of_their_own() -> None:
     assert [t.showlegend for t in figure.data] == [True, False, True]
 
 
+def test_facets_have_no_panels_of_quantities_that_they_lack() -> None:
+    sets = [("one", 6.0, 3.0), ("two", 6.0, None), ("three", 6.0, 2.0), ("four", None, 5.0)]
+    table = [
+        {"method": "reg", "num_parts": k, "dataset": name, "peak_bytes": a and a * GIB, "seconds": b}
+        for name, a, b in sets
+        for k in (1, 2)
+    ]
+    figure = lines(table, x="num_parts", y=["peak_bytes", "seconds"], group="method", facet="dataset")
+    assert [a.text.strip("</b>") for a in figure.layout.annotations] == ["one", "two", "three", "four"]
+    axes = {t.yaxis: (t.y[0], figure.layout["yaxis" + t.yaxis[1:]]) for t in figure.data}
+    assert [value for value, _ in axes.values()] == [6, 3, 6, 6, 2, 5]
+    tops = [axis.domain[1] for _, axis in axes.values()]
+    assert tops[0] == tops[2] and tops[3] == tops[5] > tops[4], "four begins at the top of its band, beside three"
+    assert axes["y6"][1].title.text == "seconds"
+
+
 def test_combinations_of_facet_columns_as_they_occur() -> None:
     table = [row("reg", 1, 3, dataset=d, model=m) for d, m in [("a", "gat"), ("a", "gcn"), ("b", "gat")]]
     assert titles(draw(table, facet=("dataset", "model"))) == ["<b>a · gat</b>", "<b>a · gcn</b>", "<b>b · gat</b>"]

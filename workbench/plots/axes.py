@@ -215,11 +215,11 @@ class PanelGrid:
 
     Args:
         names: title of each facet; "" for none.
-        stacked: panels per facet.
+        stacked: panels per facet; or of each facet, if some have fewer.
     """
 
     names: tuple[str, ...]
-    stacked: int = 1
+    stacked: int | tuple[int, ...] = 1
 
     @property
     def bands(self) -> int:
@@ -244,9 +244,19 @@ class PanelGrid:
     @property
     def _row_heights(self) -> list[int]:
         """An empty row separates bands: it makes room for axis titles above and facet titles below it."""
-        band, more_lines = [_PANEL] * self.stacked, max(map(len, self._lines), default=1) - 1
-        gap = _BAND_GAP + FACET_LINE * more_lines
-        return band + [height for _ in range(self.bands - 1) for height in (gap, *band)]
+        gap = _BAND_GAP + FACET_LINE * (max(map(len, self._lines), default=1) - 1)
+        first, *others = self._rows_of_bands
+        return [_PANEL] * first + [height for rows in others for height in (gap, *[_PANEL] * rows)]
+
+    @property
+    def _stacks(self) -> tuple[int, ...]:
+        return (self.stacked,) * len(self.names) if isinstance(self.stacked, int) else self.stacked
+
+    @property
+    def _rows_of_bands(self) -> list[int]:
+        """The rows of panels of each band, as many as its tallest facet has."""
+        starts = range(0, len(self.names), self.columns)
+        return [max(self._stacks[start : start + self.columns]) for start in starts]
 
     @property
     def _lines(self) -> list[list[str]]:
@@ -263,7 +273,8 @@ class PanelGrid:
             facet: its position in `names`.
         """
         band, column = divmod(facet, self.columns)
-        return [(band * (self.stacked + 1) + down + 1, column + 1) for down in range(self.stacked)]
+        above = sum(self._rows_of_bands[:band]) + band
+        return [(above + down + 1, column + 1) for down in range(self._stacks[facet])]
 
     def figure(self) -> go.Figure:
         """An empty figure with these panels, each facet's title above its first panel."""

@@ -33,6 +33,8 @@ def lines(
 ) -> go.Figure:
     """Draw one or several quantities over another: quantities in panels one below the other, facets side by side.
 
+    Facets have no panels of quantities that they lack.
+
     Rows with equal x, group and facet (repetitions, say) become one point at their median, with error bars from minimum
     to maximum. Rows without a value are skipped. Fewer than three points are no curve: drawn as points, as the
     axis says.
@@ -65,11 +67,14 @@ def lines(
         _check(values, [x, group])
         sources.append(_Source(values, x, group, _paper_looks(own, list(values[group].unique())), {}))
     combinations = [dict(zip(facets, values, strict=True)) for values in dict.fromkeys(_tuples(data, facets))]
-    grid = PanelGrid(tuple(" · ".join(map(str, c.values())) for c in combinations), len(quantities))
+    at = [[source.at(values) for source in sources] for values in combinations]
+    drawn = [
+        [column for column in quantities if any(source.has(column) for source in here)] or quantities for here in at
+    ]
+    grid = PanelGrid(tuple(" · ".join(map(str, c.values())) for c in combinations), tuple(map(len, drawn)))
     figure = grid.figure()
-    for place, values in enumerate(combinations):
-        here = [source.at(values) for source in sources]
-        for column, cell in zip(quantities, grid.cells(place), strict=True):
+    for place, here in enumerate(at):
+        for column, cell in zip(drawn[place], grid.cells(place), strict=True):
             _draw_panel(figure, cell, here, column, (units or {}).get(column))
         row, col = grid.cells(place)[-1]
         figure.update_xaxes(title_text=label(x) + _no_curve(here), row=row, col=col)
@@ -95,6 +100,9 @@ class _Source:
         for column, value in facet.items():
             kept = kept.loc[kept[column] == value] if column in kept else kept
         return replace(self, rows=kept)
+
+    def has(self, column: str) -> bool:
+        return column in self.rows and bool(self.rows[column].notna().any())
 
     def largest(self, column: str) -> float:
         return max(self.rows[column].dropna(), default=0.0) if column in self.rows else 0.0
