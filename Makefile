@@ -110,7 +110,7 @@ clean:
 	rm -rf $(VENV) $(DOCS_VENV) build dist *.egg-info .coverage htmlcov .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find workbench tests experiments -name __pycache__ -prune -exec rm -rf {} +
 
-# Without --no-compile, half of the time goes into byte code of modules that nothing imports.
+# Without --no-compile, nearly half of the time goes into byte code, most of it of modules that nothing imports.
 $(INSTALLED): pyproject.toml constraints.txt
 	@python="$(PYTHON)"; if [ -z "$$python" ]; then \
 		echo "Python 3.11 or later with venv is needed; install python3.11 (on Debian: python3.11-venv)." >&2; exit 1; fi; \

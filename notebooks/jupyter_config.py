@@ -1,8 +1,6 @@
 """JupyterLab on the notebooks, with MLflow's UI beside it: a tile of the launcher, or /mlflow/ of the same address."""
 
-import json
 import platform
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +36,15 @@ class Notebooks(AsyncLargeFileManager):
             info["version"] = platform.python_version()
         return model
 
-
-def _keep_version(model: dict[str, Any], path: str, contents_manager: Any) -> None:
-    """As the file has it."""
-    file = Path(contents_manager.root_dir) / path
-    if model["type"] == "notebook" and file.exists():
-        info = json.loads(file.read_text(encoding="utf-8"))["metadata"].get("language_info")
-        model["content"]["metadata"] |= {"language_info": info} if info else {}
+    async def save(self, model: dict[str, Any], path: str = "") -> dict[str, Any]:
+        """As the file has it."""
+        if model.get("type") == "notebook" and "content" in model and await self.file_exists(path):
+            stored = (await super().get(path))["content"]["metadata"]
+            model["content"]["metadata"] |= {key: stored[key] for key in ("language_info",) if key in stored}
+        return await super().save(model, path)
 
 
 c.ServerApp.contents_manager_class = Notebooks
-warnings.filterwarnings("ignore", "Overriding existing pre_save_hook")  # Jupyter reads this file twice
-c.FileContentsManager.pre_save_hook = _keep_version
 c.ServerApp.tornado_settings = {"page_config_hook": _ask_nothing}
 
 _uri = tracking_uri()

@@ -11,6 +11,7 @@ from types import CodeType
 
 import pytest
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 import workbench
 
@@ -149,11 +150,14 @@ def test_names_in_the_pages_by_task_and_by_library_exist_and_are_complete():
 
 def test_pinned_versions_install_on_the_oldest_python_that_the_project_accepts():
     oldest = PROJECT["project"]["requires-python"].removeprefix(">=") + ".0"
-    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    pinned = {
+        canonicalize_name(line.partition("==")[0]) for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
     refused = [
         f"{distribution.name} {distribution.version} needs Python {needed}"
         for distribution in distributions()
-        if distribution.name.lower() in pinned and (needed := distribution.metadata["Requires-Python"])
+        if canonicalize_name(distribution.name) in pinned
+        for needed in distribution.metadata.get_all("Requires-Python") or ()
         if not SpecifierSet(needed).contains(oldest)
     ]
     assert not refused

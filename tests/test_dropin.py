@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.hop_loader import HopLoader
+from tests.torch_sparse import use_samplers
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,14 +32,17 @@ def script(kind: str, version: str) -> str:
     return (ROOT / "docs" / "dropin" / f"{FILES[kind]}_{version}.py").read_text(encoding="utf-8")
 
 
-def trained(kind: str, source: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], Tensor]:
+def trained(
+    kind: str, source: str, monkeypatch: pytest.MonkeyPatch, *, pygs_own: bool = False
+) -> tuple[list[Any], Tensor]:
     """Run a script on the same data, initial parameters and order of seeds; return losses and parameters."""
     arguments: tuple[Any, ...] = (X, Y, EDGES)
     if kind == "PyG":
         import torch_geometric.loader
         from torch_geometric.data import Data
 
-        monkeypatch.setattr(torch_geometric.loader, "NeighborLoader", HopLoader)
+        if not pygs_own:
+            monkeypatch.setattr(torch_geometric.loader, "NeighborLoader", HopLoader)
         arguments = (Data(x=X, y=Y, edge_index=EDGES),)
     elif kind == "DGL":
         import dgl
@@ -99,6 +103,22 @@ def test_both_scripts_train_alike(kind: str, monkeypatch: pytest.MonkeyPatch) ->
     torch.testing.assert_close(torch.tensor(ours), torch.tensor(losses), rtol=1e-5, atol=1e-6)
     assert losses[1] < losses[0]
     torch.testing.assert_close(own_parameters, parameters, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*without a 'pyg-lib' installation")
+def test_the_script_trains_alike_on_the_loader_of_pyg(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With torch-sparse, and the call that the README names; without it, the error names it."""
+    use_samplers(monkeypatch)
+    source = script("PyG", "after")
+    counted = source.replace("(whole, 4)", "(wb.interop.count_hops(whole, 2), 4)")
+    losses, parameters = trained("PyG", script("PyG", "before"), monkeypatch, pygs_own=True)
+    ours, own_parameters = trained("PyG", counted, monkeypatch, pygs_own=True)
+    torch.testing.assert_close(torch.tensor(ours), torch.tensor(losses), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(own_parameters, parameters, rtol=1e-4, atol=1e-6)
+    assert "`wb.interop.count_hops(whole, 2)`" in README
+    with pytest.raises(ValueError, match=r"pass workbench\.interop\.count_hops"):
+        trained("PyG", source, monkeypatch, pygs_own=True)
 
 
 def moved_into_the_loop(statement: str) -> Callable[[str], str]:

@@ -19,8 +19,16 @@ ROOT = Path(__file__).parent.parent
 SAMPLERS = ["neighbor_sample.cpp", "cpu/neighbor_sample_cpu.cpp", "hgt_sample.cpp", "cpu/hgt_sample_cpu.cpp"]
 
 
+def use_samplers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let PyG's loaders draw with torch-sparse for the duration of a test."""
+    pytest.importorskip("torch_geometric.sampler")
+    _load_samplers()
+    monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SPARSE", True)
+    monkeypatch.setattr("torch_geometric.sampler.hgt_sampler.WITH_TORCH_SPARSE", True)
+
+
 @cache
-def load_samplers() -> None:
+def _load_samplers() -> None:
     """Register `torch.ops.torch_sparse.neighbor_sample`, its variants and `hgt_sample`; compile them the first time."""
     if shutil.which("c++") is None or shutil.which("ninja") is None:
         pytest.skip("torch-sparse is compiled from its source: needs c++ and ninja")

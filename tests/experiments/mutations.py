@@ -20,6 +20,7 @@ import pandas as pd
 from tests.all_figures import FIGURES, TABLES
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.finding import Finding
+from workbench.files import locked
 
 FILE = Path(__file__).with_suffix(".json")
 FACTORS, LAST_RESORT = (1.5, 3, 10), 1000
@@ -204,13 +205,14 @@ def tables(papers: tuple[str, ...] = ()) -> Iterator[tuple[Experiment, str, pd.D
 def main() -> None:
     """Finds the mutations of all figures, or of the papers or figures given, and writes them."""
     warnings.simplefilter("ignore")
-    kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     for experiment, key, table in tables(tuple(sys.argv[1:])):
-        kept[key] = explore(experiment, table)
-        for line in problems(kept[key]):
+        found = explore(experiment, table)
+        for line in problems(found):
             print(f"{key}: {line}", flush=True)  # noqa: T201
-        order = sorted(kept)
-        FILE.write_text(json.dumps({k: kept[k] for k in order}, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+        with locked(FILE.with_suffix(".lock")):  # figures are explored side by side
+            kept = (json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}) | {key: found}
+            text = json.dumps({k: kept[k] for k in sorted(kept)}, indent=0, ensure_ascii=False)
+            FILE.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

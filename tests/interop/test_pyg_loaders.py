@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import workbench as wb
 from tests.strategies import random_graph
-from tests.torch_sparse import load_samplers
+from tests.torch_sparse import use_samplers
 from workbench.interop import count_hops
 from workbench.links import EdgeBatch
 
@@ -28,10 +28,7 @@ SHIFT = 5.0
 
 @pytest.fixture(autouse=True)
 def _samplers(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch_geometric")
-    load_samplers()
-    monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SPARSE", True)
-    monkeypatch.setattr("torch_geometric.sampler.hgt_sampler.WITH_TORCH_SPARSE", True)
+    use_samplers(monkeypatch)
 
 
 def pyg_data() -> Any:

@@ -176,8 +176,10 @@ def test_the_ui_is_served_until_it_is_interrupted(tmp_path: Path, real: bool) ->
         try:
             assert server.stdout is not None
             expected = {"Default": "0", "betty": "1"} if real else {"betty": "1", "freshgnn": "2"}
-            links = [server.stdout.readline().split() for _ in range(2)]
-            assert links == [[name, ml_view(port, number)] for name, number in expected.items()]
+            wanted = [[name, ml_view(port, number)] for name, number in sorted(expected.items(), reverse=real)]
+            for name, sweep in sweeps_of(uri).items():  # below its paper
+                wanted.insert(1, [name.partition("/")[2], runs_view(port, sweep)])
+            assert [server.stdout.readline().split() for _ in wanted] == wanted and len(wanted) == 2 + real
             assert experiment_ids(port) == expected
         finally:
             server.send_signal(signal.SIGINT)
@@ -299,7 +301,6 @@ def test_jupyterlab_opens_and_saves_notebooks_of_another_python_unchanged(tmp_pa
     (file := tmp_path / "one.ipynb").write_text(re.sub(r'("version": )"3[.0-9]+"', r'\1"3.11.0"', text))
     before = nbformat.read(file, 4)
     manager = config.ServerApp.contents_manager_class(root_dir=str(tmp_path), parent=None)
-    manager.pre_save_hook = config.FileContentsManager.pre_save_hook
     for _ in range(2):
         opened = asyncio.run(manager.get("one.ipynb"))
         assert opened["content"]["metadata"]["language_info"]["version"] == platform.python_version() != "3.11.0"

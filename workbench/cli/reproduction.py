@@ -207,11 +207,12 @@ class Reproduction:
     def _announcement(self, sweeps: Sequence[Experiment], points: Sequence[int]) -> str:
         """Which points are finished takes data sets and code; sweeps without runs are not kept waiting for them."""
         begun = set(self.store.sweeps())
+        how = {"size": self.size, "device": self.device}
         counts = [
-            pending(sweep, self.store, size=self.size, device=self.device) if sweep.name in begun else (count, count)
+            (sweep, *(pending(sweep, self.store, **how) if sweep.name in begun else (count, count)))
             for sweep, count in zip(sweeps, points, strict=True)
         ]
-        return announcement(((sweep, *count) for sweep, count in zip(sweeps, counts, strict=True)), self.size)
+        return announcement(counts, self.size)
 
     def _is_current(self, figure: Experiment) -> bool:
         """A figure that did not change keeps the verdict of its runs."""
