@@ -95,7 +95,7 @@ def test_facets_have_no_panels_of_quantities_that_they_lack() -> None:
         for name, a, b in sets
         for k in (1, 2)
     ]
-    figure = lines(table, x="num_parts", y=["peak_bytes", "seconds"], group="method", facet="dataset")
+    figure: Any = lines(table, x="num_parts", y=["peak_bytes", "seconds"], group="method", facet="dataset")
     assert [a.text.strip("</b>") for a in figure.layout.annotations] == ["one", "two", "three", "four"]
     axes = {t.yaxis: (t.y[0], figure.layout["yaxis" + t.yaxis[1:]]) for t in figure.data}
     assert [value for value, _ in axes.values()] == [6, 3, 6, 6, 2, 5]
