@@ -70,7 +70,10 @@ def test_all_rows_are_shown_on_request(call: Any):
     assert (len(few), len(every)) == (min(12, total), total)
 
 
-@pytest.mark.parametrize("options", [(), ("--undirected", "--features", "random:8", "--optimizer", "sgd")])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param((), marks=pytest.mark.slow), ("--undirected", "--features", "random:8", "--optimizer", "sgd")],
+)
 def test_the_program_runs_on_the_same_data_and_model(call: Any, tmp_path: Path, options: tuple[str, ...]):
     program = tmp_path / "train.py"
     status, out, _ = call(*SMALL, *options, "--norm", "layer", "--code", program)
