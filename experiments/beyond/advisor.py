@@ -203,7 +203,7 @@ def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.axes import PanelGrid
+    from workbench.plots.axes import PanelGrid, log_axis
     from workbench.plots.style import PALETTE, merge_legend, titled
 
     datasets: Any = table.groupby("dataset", sort=False)
@@ -217,8 +217,9 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
             figure.add_scatter(x=those.predicted_seconds, y=those.seconds, name=f"memory: {budget}", **options)
         ends = [rows.predicted_seconds.min(), rows.predicted_seconds.max()]
         figure.add_scatter(x=ends, y=ends, mode="lines", name="as predicted", line_color="#9AA0A6", row=row, col=col)
-        figure.update_xaxes(title_text="predicted seconds per epoch", type="log", row=row, col=col)
-        figure.update_yaxes(title_text="measured", type="log", row=row, col=col)
+        across, up = (log_axis(rows[column].dropna()) for column in ("predicted_seconds", "seconds"))
+        figure.update_xaxes(across, title_text="predicted seconds per epoch", row=row, col=col)
+        figure.update_yaxes(up, title_text="measured", row=row, col=col)
     merge_legend(figure)
     return titled(figure, title(table, reported).text, height=grid.height)
 

@@ -105,7 +105,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y=list(names.values()),
         group="sampler",
         facet=["dataset", "topology"],
-        title=f"{title(table, reported).text}<br><sup>rows counted, times {told_speeds(table)}</sup>",
+        title=title(table, reported).text,
+        subtitle=f"rows counted, times {told_speeds(table)}",
     )
     return figure
 

@@ -132,15 +132,21 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     rows = shown(table)
     local: Any = rows[rows.method.isin(LOCAL)]
     return lines(
-        local,
+        local.assign(panel=panels(local)),
         x="factor",
         log_x=True,
         y=["host_rows", "peer_rows", "speedup"],
         group="method",
-        facet=CASE,
-        title=f"{title(table, reported).text}<br>"
-        f"<sup>speedup of loading over random buffers without peers: {told_speeds(table)}</sup>",
+        facet="panel",
+        title=title(table, reported).text,
+        subtitle=f"speedup of loading over random buffers without peers: {told_speeds(table)}",
     )
+
+
+def panels(rows: Any) -> Any:
+    """A short name of every row's case; j is told where it varies."""
+    names = rows.dataset + " · " + rows.topology
+    return names + ", j = " + rows.hops.astype(str) if rows.hops.nunique() > 1 else names
 
 
 def _fallen(rows: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.data_placement.las_movement import CASE, shown
+from experiments.data_placement.las_movement import CASE, panels, shown
 from experiments.data_placement.local_samplers import LOCAL
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
@@ -26,12 +26,12 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         columns={"variance_ratio": "variance ÷ NS", "bias_ratio": "squared bias ÷ variance of NS"}
     )
     return lines(
-        local,
+        local.assign(panel=panels(local)),
         x="factor",
         log_x=True,
         y=["variance ÷ NS", "squared bias ÷ variance of NS"],
         group="method",
-        facet=CASE,
+        facet="panel",
         title=title(table, reported).text,
     )
 

@@ -33,14 +33,16 @@ def method_dots(
     figure = grid.figure()
     for place, name in enumerate(panels):
         for value, (row, col) in zip(y, grid.cells(place), strict=True):
-            figure.add_hline(y=line, line={"dash": "dot", "color": INK, "width": 1}, row=row, col=col)  # pyright: ignore
             for trace in _traces(table[table[panel] == name], x, value, categories):
                 figure.add_trace(trace, row=row, col=col)
-            figure.update_yaxes(title_text=y[value] if col == 1 else None, rangemode="tozero", row=row, col=col)
+            # after the traces: plotly draws no line in an empty panel
+            figure.add_hline(y=line, line={"dash": "dot", "color": INK, "width": 1}, row=row, col=col)  # pyright: ignore
+            figure.update_yaxes(title_text=y[value] if col == 1 else None, row=row, col=col)
         if categories[0].endswith(_GPUS):
             figure.update_xaxes(title_text=_GPUS.strip(), row=grid.cells(place)[-1][0], col=grid.cells(place)[-1][1])
     ticks = {"tickvals": [*range(len(categories))], "ticktext": [*map(_tick, categories)], "tickangle": 0}
     figure.update_xaxes(ticks | {"tickfont_size": 10, "ticks": "", "showgrid": False})
+    figure.update_yaxes(rangemode="tozero", autorangeoptions_include=[line])
     merge_legend(figure)
     return titled(figure, title, subtitle=subtitle, height=grid.height + 40)
 
@@ -58,14 +60,15 @@ def _traces(table: Any, x: str, y: str, categories: list[str]) -> Iterator[Any]:
     for number, method in enumerate(shown):
         here: Any = table[table.method == method]
         offset = (number - (len(shown) - 1) / 2) * 0.8 / len(shown)
+        name = method.replace("algorithm-1", "Algorithm 1").replace("-printed", ", as printed")
         yield go.Scatter(
             x=[categories.index(value) + offset for value in here[x]],
             y=here[y].tolist(),
             mode="markers",
-            name=method,
+            name=name,
             marker=_marker(method),
             text=here[x].tolist(),
-            hovertemplate=f"{method}, %{{text}}: %{{y:.3g}}<extra></extra>",
+            hovertemplate=f"{name}, %{{text}}: %{{y:.3g}}<extra></extra>",
         )
 
 

@@ -55,12 +55,13 @@ def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.heat_maps import draw_holders
+    from workbench.plots.style import looks
 
     costs: Any = table.groupby("method", sort=False).expected_cost.max()
-    alpha = float(table.alpha.iloc[0])
+    alpha, told = float(table.alpha.iloc[0]), looks(costs.index)
     return draw_holders(
         [
-            (f"{method}: the slower GPU pays {cost:.2f} per batch", place(method, alpha))
+            (f"{told[method].name}: the slower GPU pays {cost:.2f} per batch", place(method, alpha))
             for method, cost in costs.items()
         ],
         title=title(table, reported).text,

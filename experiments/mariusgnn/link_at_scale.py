@@ -214,7 +214,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         StageBar(
             f"{row.dataset.removeprefix('synthetic-')}, {row.model}",
             row.system,
-            "" if not limited else "100%" if row.system == MEMORY else f"{row.share:.0%}",
+            f"{row.mrr:.3f}" + ("" if not limited else "<br>100%" if row.system == MEMORY else f"<br>{row.share:.0%}"),
             {"epoch": row.epoch_seconds},
         )
         for row in rows.itertuples()
@@ -227,7 +227,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         title=title(table, reported).text
         if limited
         else "Epochs on small parts of the graphs, without a limit of memory",
-        subtitle=f"{subtitle}; below: share of that memory" if limited else subtitle,
+        subtitle=f"{subtitle}; below: MRR" + (", share of that memory" if limited else ""),
     ).update_layout(showlegend=False)
 
 

@@ -166,14 +166,14 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     found = by_system(without_controls(table))
     rows: Any = found.itertuples()
     bars = [
-        StageBar(panel, row.system, f"${row.dollars:.2g}", {"epoch": row.epoch_seconds})
+        StageBar(panel, row.system, f"{row.accuracy:.1%}<br>${row.dollars:.2g}", {"epoch": row.epoch_seconds})
         for row, panel in zip(rows, panels(found), strict=True)
     ]
     return stage_bars(
         bars,
         axis="an epoch's time",
         title=title(table, reported).text,
-        subtitle="share of the partitions in the buffer; below: dollars per epoch at the paper's prices",
+        subtitle="share of the partitions in the buffer; below: test accuracy, dollars per epoch at the paper's prices",
     ).update_layout(showlegend=False)
 
 

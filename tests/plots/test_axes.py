@@ -4,9 +4,10 @@ from itertools import pairwise, product
 from math import log10
 
 import pytest
+from plotly.subplots import make_subplots
 
 from tests.plots.ticks import shown_number
-from workbench.plots.axes import PanelGrid, label, log_axis, unit_of
+from workbench.plots.axes import PanelGrid, label, log2_x_axes, log_axis, unit_of
 from workbench.plots.style import titled
 
 
@@ -52,6 +53,19 @@ def test_logarithmic_ticks_are_in_range_and_show_their_value(low: float, ratio: 
 def test_the_coarsest_steps_that_give_enough_ticks() -> None:
     assert log_axis([2e-6, 2])["tickvals"] == [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1]
     assert log_axis([1, 8])["tickvals"] == [1, 2, 5]
+
+
+def test_ticks_of_values_have_room_for_their_texts() -> None:
+    figure = make_subplots(1, 1)
+    log2_x_axes(figure, (354, 16, 1, 22, 304, 72))
+    assert figure.layout.xaxis.tickvals == (1, 16, 22, 72, 304)
+    assert figure.layout.xaxis.ticktext == ("1", "16", "22", "72", "304")
+    assert 10 ** figure.layout.xaxis.range[1] > 354
+    side_by_side = make_subplots(1, 3)
+    log2_x_axes(side_by_side, [2**power for power in range(7)])
+    assert side_by_side.layout.xaxis3.ticktext == ("1", "2", "4", "8", "16", "32", "64")
+    log2_x_axes(side_by_side, [2**power for power in range(14)])
+    assert side_by_side.layout.xaxis3.ticktext == ("1", "4", "16", "64", "256", "1k", "4k")
 
 
 def test_an_axis_without_values() -> None:

@@ -20,6 +20,7 @@ from workbench.plots.bars import (
     stage_bars,
     term_bars,
 )
+from workbench.plots.style import looks
 
 
 def test_stages_are_stacked_in_the_unit_of_their_panel() -> None:
@@ -39,6 +40,14 @@ def test_stages_are_stacked_in_the_unit_of_their_panel() -> None:
     assert [trace.text for trace in figure.data if trace.type == "scatter"] == [("3.5", "1"), ("4",)]
     assert [trace.name for trace in figure.data if trace.showlegend] == ["copy", "compute"]
     assert "Found" in figure.layout.title.text and "more" in figure.layout.title.text
+
+
+def test_bars_of_a_single_stage_have_the_colours_of_their_groups() -> None:
+    bars = [StageBar(panel, group, "", {"epoch": 1.0}) for panel in "ab" for group in ("in memory", "COMET")]
+    first, _, second, _ = stage_bars(bars[:3], axis="time", title="Found").data
+    known = looks(["in memory", "COMET"])
+    assert first.marker.color == tuple(known[name].color for name in ("in memory", "COMET"))
+    assert second.marker.color == (known["in memory"].color,)
 
 
 def test_no_bars() -> None:

@@ -26,7 +26,7 @@ def test_a_method_has_one_colour_however_it_is_written() -> None:
     found = looks(["reg (largest)", "reg (total)", "reg"])
     assert len({look.color for look in found.values()}) == 1
     assert (found["reg (largest)"].symbol, found["reg (total)"].symbol) == ("circle-open", "circle")
-    assert found["reg (largest)"].name == "reg (largest)"
+    assert found["reg (largest)"].name == "REG (largest)"
 
 
 def test_order_does_not_depend_on_the_table() -> None:
@@ -73,6 +73,6 @@ def test_long_titles_are_wrapped_and_make_room() -> None:
     lines = re.sub("<span[^>]*>|</span>", "", long.layout.title.text).split("<br>")
     assert len(lines) == 5 and max(map(len, lines[:3])) <= 68 and max(map(len, lines[3:])) <= 84
     assert long.layout.height - short.layout.height == long.layout.margin.t - short.layout.margin.t == 60
-    assert long.layout.title.pad.t - short.layout.title.pad.t == 3 * 10, "else the first line is cut off at the top"
+    assert long.layout.title.pad.t == short.layout.title.pad.t, "else the last line runs into the panels' titles"
     assert caption(long).startswith("REG needs the least memory of all partitioners REG") and "<" not in caption(long)
     assert titled(go.Figure(), None, height=400).layout.title.text is None

@@ -51,6 +51,8 @@ _LABELS = {
     "rows_read": "times all rows are read",
     "modelled_io_seconds": "modelled I/O",
     "kappa": "batches per group κ",
+    "cpu_seconds": "CPU time",
+    "cache_seconds": "building the cache",
     "miss_rate": "share of reads that miss",
 }
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -60,6 +62,7 @@ _UNITS = {
 }
 _MIN_TICKS, _MAX_TICKS = 3, 7
 _STEPS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))  # ticks per decade, coarsest first
+_WIDTH, _GLYPH = 620, 7  # pixels: all panels of a picture of 700; a character of a tick
 _NARROW = 4  # high ÷ low below which evenly spaced ticks read better
 
 
@@ -127,16 +130,23 @@ def exact_bytes(count: int) -> str:
 
 
 def log2_x_axes(figure: go.Figure, values: Iterable[float]) -> None:
-    """Make all x axes logarithmic, with one tick per value.
+    """Make all x axes logarithmic, with one tick per value, but for values whose texts would overlap.
 
     Args:
         figure: changed in place.
         values: positive.
     """
-    ticks = sorted(values)
-    ends = log2(ticks[0]) - 0.3, log2(ticks[-1]) + 0.3
-    span = [end * log10(2) for end in ends]
-    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[_tick(tick) for tick in ticks], range=span)
+    given = sorted(values)
+    ends = log2(given[0]) - 0.3, log2(given[-1]) + 0.3
+    for axis in figure.select_xaxes():
+        left, right = axis.domain or (0, 1)
+        pixels = _WIDTH * (right - left) / (ends[1] - ends[0])
+        ticks = given[:1]
+        for value in given[1:]:
+            if pixels * log2(value / ticks[-1]) >= _GLYPH * (1 + len(_tick(ticks[-1]) + _tick(value)) / 2):
+                ticks.append(value)
+        span = [end * log10(2) for end in ends]
+        axis.update(type="log", tickvals=ticks, ticktext=[_tick(tick) for tick in ticks], range=span)
 
 
 def log_y_axes(figure: go.Figure) -> None:

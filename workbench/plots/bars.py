@@ -10,7 +10,7 @@ from workbench.core.units import format_bytes
 from workbench.memory.plan import Plan
 from workbench.partition.redundancy import Redundancy
 from workbench.plots.axes import PanelGrid, bold, exact_bytes, label, unit_of
-from workbench.plots.style import FAINT, INK, PALETTE, SKY, TERM_LOOKS, hatched, merge_legend, titled
+from workbench.plots.style import FAINT, INK, PALETTE, SKY, TERM_LOOKS, hatched, looks, merge_legend, titled
 
 _TOP = 1.15  # of the tallest bar: room for the totals
 
@@ -38,7 +38,7 @@ class StageBar(NamedTuple):
 
 
 def stage_bars(given: Sequence[StageBar], *, axis: str, title: str, subtitle: str = "") -> go.Figure:
-    """Draw the seconds of each stage as stacked bars with their total above.
+    """Draw the seconds of each stage as stacked bars with their total above; of a single stage, in colours by group.
 
     Args:
         given: in drawing order; bars of one panel, and within it of one group, are adjacent.
@@ -55,12 +55,15 @@ def stage_bars(given: Sequence[StageBar], *, axis: str, title: str, subtitle: st
     stages = list(dict.fromkeys(stage for bar in given for stage in bar.seconds))
     grid = PanelGrid(tuple(panels))
     figure = grid.figure()
+    by_group = looks(dict.fromkeys(bar.group for bar in given)) if len(stages) == 1 else {}
     for place, panel in enumerate(panels):
         row, col = grid.cells(place)[0]
         here = [bar for bar in given if bar.panel == panel]
         tallest = max(sum(bar.seconds.values()) for bar in here)
         unit, factor = unit_of("step_seconds", tallest)
         for trace in _traces(here, stages, unit, factor):
+            if by_group and trace.type == "bar":
+                trace.marker.color = [by_group[bar.group].color for bar in here]
             figure.add_trace(trace, row=row, col=col)
         top = _TOP * tallest / factor
         figure.update_yaxes(title_text=f"{axis} ({unit})", range=[0, top], row=row, col=col)

@@ -30,6 +30,7 @@ def lines(
     spread: Mapping[str, tuple[str, str]] | None = None,
     band: bool = False,
     title: str | None = None,
+    subtitle: str = "",
 ) -> go.Figure:
     """Draw one or several quantities over another: quantities in panels one below the other, facets side by side.
 
@@ -53,6 +54,7 @@ def lines(
         spread: column → columns of its minimum and maximum, if not to be taken from repetitions.
         band: draw the spread as a shaded band around a line without markers, for curves of many points.
         title: title of the figure.
+        subtitle: smaller text below the title.
 
     Raises:
         ValueError: no rows, a missing column, or a unit that does not fit its column.
@@ -80,7 +82,7 @@ def lines(
         figure.update_xaxes(title_text=label(x) + _no_curve(here), row=row, col=col)
     _scale_axes(figure, {v for s in sources for v in s.rows[x].dropna()} if log_x else None, log_y)
     merge_legend(figure)
-    return titled(figure, title, height=grid.height)
+    return titled(figure, title, height=grid.height, subtitle=subtitle)
 
 
 @dataclass(frozen=True)

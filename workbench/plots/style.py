@@ -129,9 +129,9 @@ def titled(figure: go.Figure, title: str | None, *, height: int, subtitle: str =
     text = f"{'<br>'.join(above)}{small}" if title else None
     figure.update_layout(template="workbench", title_text=text, height=height + extra)
     figure.update_layout(meta={"title": f"{title}{f' · {subtitle}' if subtitle else ''}"} if title else None)
-    # plotly centres a title of several lines on where its first line would be
-    lines = max(1, len(above) + len(below))
-    figure.update_layout(title_pad_t=12 + _LINE // 2 * (lines - 1) + (4 if subtitle else 0))
+    # plotly draws a title of several lines half a line higher than one of a single line
+    higher = _LINE // 2 if len(above) + len(below) > 1 else 0
+    figure.update_layout(title_pad_t=12 + higher + (4 if subtitle else 0))
     return figure.update_layout(margin_t=(86 if subtitle else 64 if title else 36) + extra)
 
 
@@ -211,6 +211,7 @@ _METHOD_LOOKS = {
     "pagraph": _look("PaGraph", 12, "dashdot", "cross"),
     "hottest": _look("hottest", 4, "dot", "x"),
     "algorithm-1": _look("Algorithm 1", 0, "dash", "hexagram"),
+    "algorithm-1-printed": _look("Algorithm 1, as printed", 0, "dot", "hexagram-open"),
     "search": _look("search", 13, "dash", "star"),
     "naive": _look("naive", 1, "dot", "circle-cross"),
     # ways to train
@@ -286,7 +287,8 @@ def _known(group: Any) -> Look | None:
     if variant is None or name is None:
         return None
     look = _METHOD_LOOKS[name]
-    return replace(look, name=group, symbol=look.symbol if variant["plain"] else f"{look.symbol}-open")
+    text = look.name + group.removeprefix(variant["method"])
+    return replace(look, name=text, symbol=look.symbol if variant["plain"] else f"{look.symbol}-open")
 
 
 def _place(look: Look) -> int:

@@ -106,6 +106,14 @@ def test_a_table_that_satisfies_the_claims_is_drawn_and_compared(figure: str) ->
     assert len(experiment.compare(table)) > 0
 
 
+@pytest.mark.parametrize(("figure", "line"), [("speedup", 1.0), ("loading_share", 0.5)])
+def test_every_panel_shows_the_line_that_its_dots_are_read_against(figure: str, line: float) -> None:
+    layout = load_experiment(f"data_placement/{figure}").draw(TABLES[figure]()).layout
+    panels = [axis for axis in layout if axis.startswith("yaxis")]
+    assert [shape.y0 for shape in layout.shapes] == [line] * len(panels)
+    assert all(layout[axis].autorangeoptions.include == (line,) for axis in panels)
+
+
 @pytest.mark.parametrize(("figure", "rows", "column", "value", "names"), SPOILED)
 def test_claims_can_fail(figure: str, rows: str, column: str, value: float, names: set[str]) -> None:
     table = TABLES[figure]()
