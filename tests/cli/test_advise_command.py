@@ -1,6 +1,7 @@
 """`workbench advise` on an archive of the test's own: what it prints, the program that it writes, and bad options."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,18 @@ def test_the_program_runs_on_the_same_data_and_model(call: Any, tmp_path: Path, 
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == [f"epoch {number}" for number in range(3)]
+
+
+@pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.slow), ("--gpus", "2")])
+def test_the_program_for_gpus_that_are_missing_ends_with_what_it_needs(
+    call: Any, tmp_path: Path, options: tuple[str, ...]
+):
+    program = tmp_path / "train.py"
+    call(*SMALL, *options, "--host-memory", "1GiB", "--code", program, machine="a100")
+    hidden = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False, env=hidden)
+    needs = "needs 2 CUDA devices" if options else "needs 1 CUDA device"
+    assert (done.returncode, done.stderr) == (1, f"{needs}; without a machine, wb.advise is for this one\n")
 
 
 @pytest.mark.parametrize(

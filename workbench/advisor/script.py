@@ -111,11 +111,20 @@ def _head(c: Configuration, what: dict[str, str], extra: str = "") -> str:
         ''').replace("        ", "")
 
 
+def _needed(c: Configuration, device: str) -> list[str]:
+    """Lines that end a program for GPUs on a machine without them."""
+    if device == "cpu":
+        return []
+    lacks = f"needs {c.devices} CUDA device{'s' if c.devices > 1 else ''}; without a machine, wb.advise is for this one"
+    return [f"if torch.cuda.device_count() < {c.devices}:", f'    raise SystemExit("{lacks}")', ""]
+
+
 def _in_one_process(c: Configuration, counts: Counts, device: str, epochs: int, what: dict[str, str]) -> str:
     on_disk = c.reading != "memory"
     moved = "" if device == "cpu" else f'.to("{device}")'
     lines = [
         _head(c, what, "from pathlib import Path\nfrom tempfile import mkdtemp\n\n" if on_disk else ""),
+        *_needed(c, device),
         f"data = {what['data']}",
         f"model = {what['model']}{moved}",
         f"optimizer = {_optimizer(counts)}",
@@ -244,6 +253,7 @@ def _on_ranks(c: Configuration, counts: Counts, device: str, epochs: int, what: 
     batch = counts.batch_size * (c.devices if cooperating else 1)
     lines = [
         _head(c, what, "from pathlib import Path\n\n"),
+        *_needed(c, device),
         "",
         "def train(config):",
         "    rank, world = wb.distributed.get_rank(), wb.distributed.get_world_size()",

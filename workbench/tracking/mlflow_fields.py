@@ -250,11 +250,14 @@ def _metric(column: str) -> str:
 
     >>> [_metric(column) for column in ("peak_bytes", "read_bytes", "epoch_seconds", "seconds", "hits")]
     ['memory/peak_MiB', 'traffic/read_MiB', 'seconds/epoch', 'seconds', 'hits']
+    >>> _metric("epoch_seconds_low")
+    'seconds/epoch_low'
     """
     if column.endswith(_BYTES):
         group = "memory" if _HELD.intersection(column.split("_")) else "traffic"
         return f"{group}/{column.removesuffix(_BYTES)}_MiB"
-    return f"seconds/{column.removesuffix(_SECONDS)}" if column.endswith(_SECONDS) else column
+    name, seconds, end = column.rpartition(_SECONDS)
+    return f"seconds/{name}{end}" if seconds and end in ("", "_low", "_high") else column
 
 
 def _step(row: Row, axis: str | None, position: int) -> int:
