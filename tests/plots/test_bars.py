@@ -44,7 +44,8 @@ def test_stages_are_stacked_in_the_unit_of_their_panel() -> None:
 
 def test_bars_of_a_single_stage_have_the_colours_of_their_groups() -> None:
     bars = [StageBar(panel, group, "", {"epoch": 1.0}) for panel in "ab" for group in ("in memory", "COMET")]
-    first, _, second, _ = stage_bars(bars[:3], axis="time", title="Found").data
+    figure: Any = stage_bars(bars[:3], axis="time", title="Found")
+    first, _, second, _ = figure.data
     known = looks(["in memory", "COMET"])
     assert first.marker.color == tuple(known[name].color for name in ("in memory", "COMET"))
     assert second.marker.color == (known["in memory"].color,)

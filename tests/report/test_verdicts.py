@@ -131,6 +131,12 @@ def test_a_recorded_table_with_fewer_points_than_its_grid_is_incomplete(figure: 
     assert "1 incomplete" in paper_row([one])
 
 
+def test_a_recorded_table_of_another_grid_is_incomplete(figure: Experiment, store: FileStore) -> None:
+    record(figure.runs(size="smoke", store=store, overrides={"number": [7]}))
+    (one,) = verdicts([figure], {})
+    assert "◌ incomplete (0 of 3)" in figure_rows([one], "toys.md")
+
+
 QUOTED, NOT_A_NUMBER = Finding("a", "a, quoted", True, "1 < 2"), Finding("b", "b", False, "NA")
 
 PAPERS = sorted(file.parent.name for file in (project_root() / "experiments" / "results").glob("*/smoke-findings.csv"))

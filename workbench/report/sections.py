@@ -125,8 +125,9 @@ class Section:
 
     @property
     def is_incomplete(self) -> bool:
-        """Only a part of the grid's points has ended."""
-        return self.points is not None and 0 < self.points[0] < self.points[1]
+        """Only a part of the grid's points has ended; a recorded table of another grid has none of its points."""
+        ended, total = self.points or (0, 0)
+        return ended < total and (ended > 0 or self.recorded)
 
     @property
     def symbol(self) -> str:
