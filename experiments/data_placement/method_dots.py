@@ -5,19 +5,18 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.data_placement.movement import METHODS, SUM
+from experiments.data_placement.movement import METHODS, OWN
 from workbench.plots.axes import PanelGrid
 from workbench.plots.style import INK, looks, merge_legend, titled
 
-_ALL = ("naive", "random", "METIS", "PaGraph", "hottest", "algorithm-1", "search")
-_LOOKS = looks(_ALL)
+_LOOKS = looks(METHODS)
 _GPUS = " GPUs"
 
 
 def method_dots(
     table: pd.DataFrame, *, x: str, y: Mapping[str, str], panel: str, title: str, subtitle: str, line: float
 ) -> Any:
-    """Draw a value of every method over a category; variants of a method have its colour and a hollow symbol.
+    """Draw a value of every method over a category; on its own part's seeds a method's symbol is hollow.
 
     Args:
         table: rows with `method`.
@@ -60,21 +59,14 @@ def _traces(table: Any, x: str, y: str, categories: list[str]) -> Iterator[Any]:
     for number, method in enumerate(shown):
         here: Any = table[table.method == method]
         offset = (number - (len(shown) - 1) / 2) * 0.8 / len(shown)
-        name = method.replace("algorithm-1", "Algorithm 1").replace("-printed", ", as printed")
+        base = method.removesuffix(OWN)
+        look, own = _LOOKS[base], method.removeprefix(base)
         yield go.Scatter(
             x=[categories.index(value) + offset for value in here[x]],
             y=here[y].tolist(),
             mode="markers",
-            name=name,
-            marker=_marker(method),
+            name=look.name + own,
+            marker={"color": look.color, "symbol": f"{look.symbol}-open" if own else look.symbol, "size": 9},
             text=here[x].tolist(),
-            hovertemplate=f"{name}, %{{text}}: %{{y:.3g}}<extra></extra>",
+            hovertemplate=f"{look.name}{own}, %{{text}}: %{{y:.3g}}<extra></extra>",
         )
-
-
-def _marker(method: str) -> dict[str, Any]:
-    base = next(name for name in _ALL if method.startswith(name))
-    symbol = _LOOKS[base].symbol
-    if method == SUM:
-        return {"color": _LOOKS[base].color, "symbol": "hourglass", "size": 9}
-    return {"color": _LOOKS[base].color, "symbol": symbol if method == base else f"{symbol}-open", "size": 9}

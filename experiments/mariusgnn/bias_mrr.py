@@ -35,7 +35,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="system",
         facet=BY,
         title=title(table, reported).text,
-    ).update_xaxes(title_text="edge permutation bias B")
+    )
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

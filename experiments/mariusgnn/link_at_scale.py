@@ -208,13 +208,13 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import StageBar, stage_bars
 
     rows: Any = last_epochs(table)
-    rows = rows.assign(share=rows.anonymous_peak_bytes / rows.memory_bytes)
+    rows = rows.assign(share=(rows.anonymous_peak_bytes / rows.memory_bytes).where(rows.system != MEMORY, 1.0))
     limited = bool(table.limit.any())
     bars = [
         StageBar(
             f"{row.dataset.removeprefix('synthetic-')}, {row.model}",
             row.system,
-            f"{row.mrr:.3f}" + ("" if not limited else "<br>100%" if row.system == MEMORY else f"<br>{row.share:.0%}"),
+            f"{row.mrr:.3f}" + (f"<br>{row.share:.0%}" if limited else ""),
             {"epoch": row.epoch_seconds},
         )
         for row in rows.itertuples()

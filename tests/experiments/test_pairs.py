@@ -45,6 +45,10 @@ def test_recorded_tables_are_drawn_and_say_what_is_documented(name, table):
     experiment = load_experiment(name)
     figure = experiment.draw(table.table)
     assert figure.data and all(len(trace.x) for trace in figure.data)
+    assert "<sup>" not in (figure.layout.title.text or ""), "a title without markup of its own gets room for its lines"
+    shown = [trace.name or "" for trace in figure.data] + [note.text or "" for note in figure.layout.annotations]
+    keys = [text for text in shown if "_" in text or "algorithm-1" in text]
+    assert is_benchmark(name) or not keys, "names, not keys; benchmarks name functions"
     assert len(experiment.compare(table.table)) > 0
     findings = {finding.name: finding for finding in experiment.check(table.table)}
     documented = experiment.deviations(table.size)

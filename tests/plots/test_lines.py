@@ -178,8 +178,8 @@ def test_fewer_than_three_points_are_no_curve(values: tuple[int, ...], band: boo
     figure: Any = lines(rows, x="num_parts", y="peak_bytes", group="method", band=band)
     (points,) = figure.data
     assert points.mode == "markers" and len(points.error_y.array) == len(values)
-    number = {1: "one value", 2: "two values"}[len(values)]
-    assert figure.layout.xaxis.title.text == f"micro-batches K<br>({number}: no curve)"
+    told = {1: "", 2: "<br>(two values: no curve)"}[len(values)]
+    assert figure.layout.xaxis.title.text == f"micro-batches K{told}"
 
 
 def test_an_axis_with_a_curve_says_nothing_of_the_points_beside_it() -> None:

@@ -37,8 +37,8 @@ def lines(
     Facets have no panels of quantities that they lack.
 
     Rows with equal x, group and facet (repetitions, say) become one point at their median, with error bars from minimum
-    to maximum. Rows without a value are skipped. Fewer than three points are no curve: drawn as points, as the
-    axis says.
+    to maximum. Rows without a value are skipped. Fewer than three points are no curve: drawn as points; of two, the
+    axis says so.
 
     Args:
         table: rows; bytes and seconds in columns named `…_bytes` and `…_seconds`.
@@ -159,10 +159,10 @@ def _line(points: pd.DataFrame, look: Look, x: str, y: str, unit: tuple[str, flo
 
 
 def _no_curve(sources: Sequence[_Source]) -> str:
-    """What the axis of a panel says whose groups all have fewer points than a curve."""
+    """What the axis of a panel says whose groups have two points at most; single dots need no word."""
     groups: list[Any] = [source.rows.groupby(source.group)[source.x] for source in sources if len(source.rows)]
     most = max((int(each.nunique().max()) for each in groups), default=0)
-    return f"<br>({('one value', 'two values')[most - 1]}: no curve)" if 0 < most < CURVE else ""
+    return "<br>(two values: no curve)" if 1 < most < CURVE else ""
 
 
 def _error_bars(points: pd.DataFrame, factor: float) -> dict[str, Any] | None:

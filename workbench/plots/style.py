@@ -212,6 +212,7 @@ _METHOD_LOOKS = {
     "hottest": _look("hottest", 4, "dot", "x"),
     "algorithm-1": _look("Algorithm 1", 0, "dash", "hexagram"),
     "algorithm-1-printed": _look("Algorithm 1, as printed", 0, "dot", "hexagram-open"),
+    "algorithm-1, sum": _look("Algorithm 1, sum", 0, "longdash", "hourglass"),
     "search": _look("search", 13, "dash", "star"),
     "naive": _look("naive", 1, "dot", "circle-cross"),
     # ways to train
