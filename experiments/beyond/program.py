@@ -20,8 +20,7 @@ from workbench.distributed.group import gather_numbers
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.experiment.title import Title
-from workbench.experiment.wording import case_words
+from workbench.experiment.title import Title, case_words
 
 PIECES = ("disk", "cache", "placement", "macrobatch", "micro-batches")
 PLAIN = ("none", *PIECES, "all")

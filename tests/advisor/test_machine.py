@@ -9,7 +9,7 @@ import pytest
 import workbench as wb
 from workbench.advisor import machine as machine_module, resolve_machine
 from workbench.advisor.known_machines import MACHINE_NAMES, USUAL_HOST
-from workbench.advisor.quantities import LABELS, SIZES, SPEEDS
+from workbench.advisor.machine import LABELS, SIZES, SPEEDS
 from workbench.cooperative import PeCounts, step_seconds
 from workbench.core.machine import MACHINES
 

@@ -13,7 +13,7 @@ import workbench as wb
 from tests.simulated_cuda import counting
 from workbench.advisor import this_machine
 from workbench.advisor.known_machines import USUAL_HOST
-from workbench.advisor.quantities import LABELS, SPEEDS
+from workbench.advisor.machine import LABELS, SPEEDS
 from workbench.kernels.threads import get_num_threads
 from workbench.outofcore import DiskModel
 

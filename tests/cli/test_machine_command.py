@@ -3,7 +3,7 @@
 import pytest
 
 import workbench as wb
-from workbench.advisor.quantities import LABELS
+from workbench.advisor.machine import LABELS
 from workbench.cli import main
 
 OURS = wb.Machine(4e12, 3e9, 2e6, name="our server", sources={"gamma": "data sheet"})

@@ -6,8 +6,8 @@ from torch import nn
 
 from tests.nn.blocks import random_rows
 from tests.strategies import random_graph, random_minibatch
+from workbench.nn.dropout import build_norm
 from workbench.nn.gcn import GCNLayer, symmetric_norm
-from workbench.nn.norm import build_norm
 
 
 @pytest.mark.parametrize("weight", [None, torch.float64])

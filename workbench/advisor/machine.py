@@ -1,15 +1,87 @@
 """`wb.Machine`: the speeds that configurations are priced on: measured, known by name, or read from a file."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Real
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
-from workbench.advisor.known_machines import known_machine
-from workbench.advisor.quantities import LABELS, SIZES, SPEEDS, shown
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
+
+from workbench.advisor.known_machines import MACHINE_NAMES, USUAL_HOST, Sourced, known_machine
 from workbench.core.errors import check_at_least, check_choice, check_type
 from workbench.core.machine import Machine as PeSpeeds
+from workbench.core.units import format_bytes, parse_bytes
+from workbench.core.yaml_file import read_yaml
+from workbench.files import write_file
+
+SPEEDS: Mapping[str, str] = MappingProxyType(
+    {
+        "gamma": "bytes",
+        "alpha": "bytes",
+        "beta": "bytes",
+        "flops": "operations",
+        "gather": "bytes",
+        "disk": "bytes",
+        "disk_reads": "reads",
+        "network": "bytes",
+    }
+)
+"""Fields that are speeds, to what they count per second."""
+
+SIZES = ("disk_block_bytes", "device_memory_bytes", "host_memory_bytes", "cores")
+"""Fields that are whole numbers, or not known."""
+
+LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        "gamma": "device memory",
+        "alpha": "between devices",
+        "beta": "host to device",
+        "flops": "float32 products",
+        "gather": "gather of host rows",
+        "disk": "disk, long reads",
+        "disk_reads": "disk, random reads",
+        "network": "between ranks",
+        "disk_block_bytes": "block of the disk",
+        "device_memory_bytes": "size of device memory",
+        "host_memory_bytes": "size of host memory",
+        "cores": "CPU cores",
+    }
+)
+"""Speeds and sizes, for people, in the order of a table."""
+
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+
+
+def shown(name: str, value: float | int | None) -> str:
+    """A speed or a size with its unit.
+
+    Args:
+        name: of the field.
+        value: its value.
+
+    >>> shown("gamma", 3.35e12), shown("disk_reads", 20_000), shown("flops", 999.96e9), shown("beta", float("inf"))
+    ('3.35 TB/s', '20,000 reads/s', '1 Tflop/s', 'no cost')
+    """
+    if value is None:
+        return "not known"
+    if name == "cores":
+        return f"{value}"
+    if name in SIZES:
+        return format_bytes(value)
+    if math.isinf(value):
+        return "no cost"
+    if SPEEDS[name] == "reads":
+        return f"{value:,.0f} reads/s"
+    power = 0
+    while float(f"{value:.3g}") >= 1000 and power < len(_PREFIXES) - 1:
+        value, power = value / 1000, power + 1
+    return f"{value:.3g} {_PREFIXES[power]}{'B' if SPEEDS[name] == 'bytes' else 'flop'}/s"
+
 
 HERE = "here"
 """The name of this machine, measured."""
@@ -136,8 +208,6 @@ class Machine(PeSpeeds):
             OSError: the file can't be read.
             ValueError: invalid YAML, an unknown key, a missing key or an invalid value; the message names file and key.
         """
-        from workbench.advisor.machine_file import read_machine
-
         about, found = read_machine(file)
         return cls._of(found, **about)
 
@@ -150,8 +220,6 @@ class Machine(PeSpeeds):
         Raises:
             OSError: the file can't be written.
         """
-        from workbench.advisor.machine_file import write_machine
-
         write_machine(file, {"name": self.name, "is_cpu": self.is_cpu, **self._numbers()}, self.sources)
 
     def rows(self) -> list[dict[str, str]]:
@@ -206,3 +274,119 @@ def resolve_machine(machine: PeSpeeds | str | os.PathLike[str] | None = None) ->
     if isinstance(machine, os.PathLike) or machine.endswith((".yaml", ".yml")):
         return Machine.read(machine)
     return Machine.named(machine)
+
+
+_NEEDED = ("gamma", "alpha", "beta", "flops")
+
+
+class MachineFile(BaseModel):
+    """The keys of a machine's file: the fields of `Machine`, and a known machine that those left out are taken from."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base: str | None = None
+    name: str = ""
+    gamma: float = 0
+    alpha: float = 0
+    beta: float = 0
+    flops: float = 0
+    gather: float = 0
+    disk: float = 0
+    disk_reads: float = 0
+    network: float = 0
+    disk_block_bytes: int | None = None
+    device_memory_bytes: int | None = None
+    host_memory_bytes: int | None = None
+    cores: int | None = None
+    is_cpu: bool = False
+    sources: dict[str, str] = {}
+
+    @field_validator(*SPEEDS, mode="before")
+    @classmethod
+    def _speed(cls, value: Any, info: ValidationInfo) -> float:
+        unit = SPEEDS[str(info.field_name)]
+        number = _number(value, "/s")
+        if number is None or not number > 0:
+            example = "64e9 or 64 GB/s" if unit == "bytes" else "64e9"
+            raise ValueError(
+                f"is {value!r}; it must be a positive number of {unit} per second, such as {example}, or .inf for no "
+                "cost"
+            )
+        return number
+
+    @field_validator(*SIZES, mode="before")
+    @classmethod
+    def _size(cls, value: Any, info: ValidationInfo) -> int | None:
+        number = None if value is None else _number(value)
+        if value is not None and (number is None or not math.isfinite(number) or number < 1 or number != int(number)):
+            what = "cores" if info.field_name == "cores" else "bytes, such as 80 GiB"
+            raise ValueError(f"is {value!r}; it must be a whole number of at least 1 of {what}, or null if not known")
+        return None if number is None else int(number)
+
+    @field_validator("base")
+    @classmethod
+    def _known(cls, name: str | None) -> str | None:
+        if name is not None:
+            known_machine(name)
+        return name
+
+    @field_validator("sources")
+    @classmethod
+    def _of_fields(cls, sources: dict[str, str]) -> dict[str, str]:
+        for name in sources:
+            check_choice("source", name, (*SPEEDS, *SIZES))
+        return sources
+
+    @model_validator(mode="after")
+    def _complete(self) -> "MachineFile":
+        missing = [name for name in _NEEDED if name not in self.model_fields_set]
+        if self.base is None and missing:
+            raise ValueError(
+                f"{', '.join(missing)}: missing; give {'them' if len(missing) > 1 else 'it'}, or a known machine to "
+                f"take them from, such as base: {MACHINE_NAMES[0]}"
+            )
+        return self
+
+
+def read_machine(file: str | os.PathLike[str]) -> tuple[dict[str, Any], Sourced]:
+    """Read what a file gives, completed by its base, or a usual host.
+
+    Returns:
+        `name` and `is_cpu`, and the speeds and sizes with their sources.
+    """
+    path = Path(file)
+    given = read_yaml(path, MachineFile)
+    numbers = given.model_dump(include={*SPEEDS, *SIZES}, exclude_unset=True)
+    found = {name: (value, given.sources.get(name, f"file {path.name}")) for name, value in numbers.items()}
+    rest = USUAL_HOST if given.base is None else known_machine(given.base)[1]
+    name = given.name if "name" in given.model_fields_set else path.stem
+    return {"name": name, "is_cpu": given.is_cpu}, {**rest, **found}
+
+
+def write_machine(file: str | os.PathLike[str], values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    """Write a file that `read_machine` reads.
+
+    Args:
+        file: to create or replace.
+        values: all fields, and `sources`: how they were found.
+    """
+    plain = {name: float(value) if name in SPEEDS else value for name, value in values.items()}
+    text = yaml.safe_dump(plain | {"sources": dict(sources)}, sort_keys=False, allow_unicode=True, width=120)
+    write_file(Path(file), f"# Speeds are bytes, operations or reads per second.\n{text}")
+
+
+def _number(value: Any, suffix: str = "") -> float | None:
+    """A number that may be written as text, such as 64e9 (text to YAML), "64 GB/s" or "80 GiB"; None if it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if not isinstance(value, str):
+        return value
+    text = value.strip().removesuffix(suffix)
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return parse_bytes(text)
+    except ValueError:
+        return None

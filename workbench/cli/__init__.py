@@ -8,12 +8,10 @@ from collections.abc import Sequence
 import click
 
 from workbench import __version__
-from workbench.cli.advise_command import advise
 from workbench.cli.command_group import CommandGroup, escape_unencodable_output
 from workbench.cli.data_command import data
 from workbench.cli.experiment_commands import list_figures, reproduce, run
-from workbench.cli.machine_command import machine
-from workbench.cli.plan_commands import buffer, plan
+from workbench.cli.plan_commands import advise, buffer, machine, plan
 from workbench.cli.report_commands import export_figure, report
 from workbench.cli.tracking_commands import compare, import_runs
 

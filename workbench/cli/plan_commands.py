@@ -1,11 +1,12 @@
-"""`workbench plan` and `workbench buffer`: micro-batches that fit into a capacity, and buffers of partitions."""
+"""`workbench plan`, `buffer`, `advise`, `machine`: what fits into a memory, which ideas help, and on which machine."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import click
 
-from workbench.cli.command_group import write_lines
+from workbench.cli.command_group import write_error, write_lines
 from workbench.cli.options import LSTMS, PARTITIONERS, STRATEGIES, NameChoice, data_options, model_options
 
 
@@ -84,3 +85,69 @@ def buffer(**options: Any) -> None:
     from workbench.cli.plans import describe_buffer
 
     write_lines(describe_buffer(options))
+
+
+@click.command()
+@click.argument("dataset")
+@data_options
+@model_options
+@click.option("--fanouts", default="10,10", metavar="A,B,...", help="Fanouts, input layer first; -1: all neighbours.")
+@click.option("--batch-size", default=1024, help="Training nodes per batch and device.")
+@click.option(
+    "--machine",
+    default="here",
+    metavar="NAME|FILE",
+    show_default="this one, measured",
+    help='A100, H100, V100, L4, "RTX 4090" or a YAML file; `workbench machine` shows them.',
+)
+@click.option("--memory", metavar="SIZE", show_default="the machine's", help="Memory of a device, such as 8GiB.")
+@click.option("--host-memory", metavar="SIZE", show_default="the machine's", help="Memory of the host for the data.")
+@click.option("--devices", "--gpus", default=1, help="Number of devices.")
+@click.option("--batches", default=24, help="Batches to sample of every way of sampling.")
+@click.option("--seed", default=0, help="Seed of the data set, the order of batches and the partitions.")
+@click.option(
+    "--code", metavar="FILE", type=click.Path(path_type=Path), help="Write the program of the best configuration."
+)
+@click.option("--all", "all_rows", is_flag=True, help="Show all configurations.")
+def advise(code: Path | None, all_rows: bool, **options: Any) -> None:
+    """Say which ideas help a graph, a model and a machine.
+
+    Samples some batches of DATASET (`workbench data list` names them) and prices every configuration from counts:
+    memory, bytes moved and seconds per epoch, best first, and why the other ideas do not help. Nothing is trained.
+    """
+    from workbench.cli.plans import advise_on, check_folder, save_program, table_and_sentences
+
+    if code is not None:
+        check_folder(code)
+    advised = advise_on(SimpleNamespace(**options), report=write_error)
+    write_lines(table_and_sentences(advised.advice, all_rows))
+    _ = advised.advice.best  # an error if nothing fits
+    if code is not None:
+        save_program(advised, code)
+        write_lines(["", f"the program of the best configuration is in {code}"])
+
+
+@click.command()
+@click.argument("machine", metavar="[NAME|FILE]", default="here")
+@click.option("--folder", metavar="FOLDER", show_default="the cache", help="Folder on the disk to measure.")
+@click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="YAML file to write the machine to.")
+def machine(machine: str, folder: str | None, save: Path | None) -> None:
+    """Show the speeds of a machine and how each was found.
+
+    Measures this machine in some seconds, unless a known one (A100, H100, V100, L4, "RTX 4090") or a YAML file is
+    given.
+    """
+    import pandas as pd
+
+    import workbench as wb
+    from workbench.advisor.machine import HERE, resolve_machine
+    from workbench.report.terminal import fitted_table, terminal_width
+
+    if folder is not None and machine != HERE:
+        raise ValueError(f"--folder is {folder!r}, but {machine} is not measured; leave out either of both")
+    found = resolve_machine(machine) if folder is None else wb.Machine.here(folder)
+    if save is not None:
+        found.save(save)
+    table = pd.DataFrame(found.rows()).drop(columns="field").rename(columns={"source": "how it was found"})
+    saved = [] if save is None else ["", f"saved in {save}"]
+    write_lines([found.name or "a machine without a name", "", *fitted_table(table, terminal_width()), *saved])

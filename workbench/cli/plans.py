@@ -1,14 +1,17 @@
-"""The work of `workbench plan` and `workbench buffer`: plans for a batch and for a partition buffer, in words."""
+"""The work of `workbench plan`, `buffer` and `advise`: plans and advice on a data set and a model given by options."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
 
-from workbench.cli.keywords import check_features, data_keywords, fanouts_of, model_keywords
+import workbench as wb
+from workbench.advisor.advice import advice_text
+from workbench.advisor.machine import HERE, resolve_machine
 from workbench.cli.options import FAST_PARTITIONERS
 from workbench.core.dataset import Dataset
 from workbench.core.errors import CapacityError, PartitionError, check_at_least, check_bytes
@@ -17,15 +20,94 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import permutation
 from workbench.core.units import format_bytes, parse_bytes
 from workbench.datasets.load import load_dataset
+from workbench.files import write_file
 from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.memory.plan import Plan, check_options, plan_micro_batches
 from workbench.memory.training_setup import Backend
 from workbench.meter.stopwatch import Stopwatch
-from workbench.nn.model import build_model
+from workbench.nn.model import build_model, relation_options
 from workbench.outofcore.bucket_order import partition_bias
 from workbench.outofcore.tuning import BufferPlan, DiskModel, plan_buffer
 from workbench.report.terminal import terminal_width, text_table
 from workbench.sampling.neighbor import NeighborSampler
+
+
+def fanouts_of(text: str) -> list[int]:
+    """Parses fanouts.
+
+    Args:
+        text: integers with commas, input layer first.
+
+    Raises:
+        ValueError: anything else.
+    """
+    try:
+        return [int(fanout) for fanout in text.split(",")]
+    except ValueError:
+        raise ValueError(f"fanouts are {text!r}; write integers with commas, such as 10,25") from None
+
+
+def data_keywords(asked: SimpleNamespace) -> dict[str, Any]:
+    """The keywords of `load_dataset`.
+
+    Args:
+        asked: the options of `data_options`, and `seed`.
+    """
+    return {
+        "root": asked.root,
+        "scale": asked.scale,
+        "undirected": asked.undirected or None,
+        "features": asked.features,
+        "seed": asked.seed,
+    }
+
+
+def model_keywords(asked: SimpleNamespace, graph: Graph) -> dict[str, Any]:
+    """The keywords of `build_model` except the widths of input and output and the number of layers.
+
+    Args:
+        asked: the options of `model_options`.
+        graph: the graph, whose relations rgcn needs.
+
+    Raises:
+        ValueError: bases for a model that has none, or rgcn on a graph without edge types.
+    """
+    if asked.bases is not None and asked.model != "rgcn":
+        raise ValueError(f"bases is {asked.bases}, but {asked.model} has no bases; omit it or pass --model rgcn")
+    relations = relation_options(asked.model, graph, num_bases=asked.bases)
+    own = {"hidden_dim": asked.hidden, "dropout": asked.dropout, "norm": asked.norm, "heads": asked.heads}
+    return {**own, **relations}
+
+
+def check_features(data: Dataset) -> None:
+    """Checks that a data set has features.
+
+    Args:
+        data: the data set.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if not data.num_features:
+        raise ValueError(f"{data.name} has no features; pass --features degree, or random:WIDTH such as random:128")
+
+
+_DEFAULTS = {"features": "given", "seed": 0, "dropout": 0.0, "heads": 1}
+
+
+def call_text(function: str, name: str, keywords: Mapping[str, Any]) -> str:
+    """A call as text, without the keywords that have their defaults.
+
+    Args:
+        function: such as "wb.load_dataset".
+        name: its first argument.
+        keywords: its other arguments, whose values have a `repr` that is an expression.
+
+    >>> call_text("wb.load_dataset", "cora", {"root": None, "undirected": True, "seed": 0})
+    "wb.load_dataset('cora', undirected=True)"
+    """
+    given = {key: value for key, value in keywords.items() if value is not None and value != _DEFAULTS.get(key)}
+    return f"{function}({', '.join([repr(name), *(f'{key}={value!r}' for key, value in given.items())])})"
 
 
 def plan_batch(asked: SimpleNamespace) -> list[str]:
@@ -291,3 +373,119 @@ def _table(plan: BufferPlan, disk: DiskModel) -> list[str]:
         f"edge permutation bias, {plan.method}": f"{partition_bias(order):.3f} with {order.num_states} states",
     }
     return text_table(pd.DataFrame(rows.items(), columns=["", "value"]))
+
+
+class Advised(NamedTuple):
+    """Advice, and the expressions that make its data set and its model.
+
+    Args:
+        advice: the advice.
+        data: of the data set.
+        model: of the model.
+    """
+
+    advice: wb.advisor.Advice
+    data: str
+    model: str
+
+
+def advise_on(asked: SimpleNamespace, report: Callable[[str], object]) -> Advised:
+    """Loads the data set, builds the model and prices the configurations.
+
+    Args:
+        asked: the options of `workbench advise` by name.
+        report: called with what is being done, one line each.
+
+    Raises:
+        ValueError: invalid options (checked before the data set is loaded), a data set without features, classes or
+            training nodes, or rgcn on a graph without edge types.
+        OSError: the machine's file, or the data set, can't be read.
+        CapacityError: parameters and gradients alone exceed the memory.
+    """
+    sampler = wb.NeighborSampler(fanouts_of(asked.fanouts), seed=asked.seed)
+    budgets = {name: getattr(asked, name) for name in ("memory", "host_memory") if getattr(asked, name) is not None}
+    for name, value in budgets.items():
+        check_bytes(name.replace("_", "-"), value)
+    check_at_least("batch-size", asked.batch_size, 1)
+    check_at_least("devices", asked.devices, 1)
+    check_at_least("batches", asked.batches, 2)
+    if asked.machine == HERE:
+        report("measuring this machine")
+    machine = resolve_machine(asked.machine)
+    report(f"loading {asked.dataset}")
+    keywords = data_keywords(asked)
+    data = wb.load_dataset(asked.dataset, **keywords)
+    _check(data, asked.dataset)
+    widths = {"in_dim": data.num_features, "hidden_dim": asked.hidden, "out_dim": data.num_classes}
+    options = {**widths, "num_layers": len(sampler.fanouts), **model_keywords(asked, data.graph)}
+    advice = wb.advise(
+        data,
+        wb.build_model(asked.model, **options),
+        machine=machine,
+        sampler=sampler,
+        batch_size=asked.batch_size,
+        devices=asked.devices,
+        optimizer=asked.optimizer,
+        num_batches=asked.batches,
+        seed=asked.seed,
+        report=report,
+        **budgets,
+    )
+    expressions = (
+        call_text("wb.load_dataset", asked.dataset, keywords),
+        call_text("wb.build_model", asked.model, options),
+    )
+    return Advised(advice, *expressions)
+
+
+def _check(data: wb.Dataset | KnowledgeGraph, name: str) -> None:
+    if isinstance(data, KnowledgeGraph):
+        raise ValueError(
+            f"{name} is a knowledge graph, which has no labels of nodes; `workbench plan` plans its batches"
+        )
+    check_features(data)
+    if data.x.dtype != torch.float32:
+        raise ValueError(
+            f"{name} has features of {data.x.dtype}, but the model's parameters are torch.float32; pass --features "
+            "degree, or random:WIDTH such as random:128, or call wb.advise with a model of that type"
+        )
+    if not data.num_classes:
+        raise ValueError(f"{name} has no classes to train on; choose a set with labels from `workbench data list`")
+
+
+def table_and_sentences(advice: wb.advisor.Advice, all_rows: bool) -> list[str]:
+    """Lines to print.
+
+    Args:
+        advice: the advice.
+        all_rows: show all configurations, not the first dozen.
+    """
+    rows = {"rows": len(advice.priced)} if all_rows else {}
+    return advice_text(advice, **rows, more="--all shows them").splitlines()
+
+
+def check_folder(file: Path) -> None:
+    """Checks that a file can be written before any work is done.
+
+    Args:
+        file: that will be written.
+
+    Raises:
+        ValueError: its folder does not exist.
+    """
+    if not file.absolute().parent.is_dir():
+        raise ValueError(f"code is {file}, but there is no folder {file.parent}; create it, or choose another file")
+
+
+def save_program(advised: Advised, file: Path) -> None:
+    """Writes the program of the best configuration.
+
+    Args:
+        advised: the advice and its expressions.
+        file: to create or replace.
+
+    Raises:
+        CapacityError: no configuration fits.
+        OSError: the file can't be written.
+    """
+    write_file(file, advised.advice.code(data=advised.data, model=advised.model))

@@ -15,7 +15,7 @@ import pandas as pd
 
 from workbench.experiment.figure_spec import StatedSize
 from workbench.experiment.finding import Finding, undefined, with_undefined
-from workbench.experiment.wording import case_words, plain, quantity
+from workbench.experiment.title import case_words, plain, quantity
 
 MARGIN = 0.01
 """Relative difference below which values count as equal: none of them is the least, and their series does not rise."""

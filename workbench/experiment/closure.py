@@ -12,6 +12,7 @@ moving or renaming files changes no closure, and neither does an edit of anythin
 
 import ast
 import hashlib
+import json
 import pickle
 import re
 import sys
@@ -547,3 +548,27 @@ def _file(folder: Path, module: str) -> Path | None:
     """The file of a module below a package's folder; None if there is none."""
     path = folder.joinpath(*module.split(".")[1:])
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+def point_key(code: str, config: Mapping[str, Any], fingerprint: str) -> str:
+    """sha256 over all that decides a point's rows.
+
+    Args:
+        code: digest of the code that `run` reaches (`workbench.experiment.closure`).
+        config: resolved configuration, JSON values.
+    """
+    return _sha256(code, json.dumps(config, sort_keys=True), fingerprint)
+
+
+def summary_key(figure: str, digest: str, run_ids: Iterable[str]) -> str:
+    """sha256 over all that decides a figure's summary in the store.
+
+    Args:
+        digest: of the code and texts that draw and check the figure.
+        run_ids: runs whose rows it shows, in the grid's order.
+    """
+    return _sha256(figure, digest, *run_ids)
+
+
+def _sha256(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

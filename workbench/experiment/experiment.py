@@ -11,13 +11,12 @@ import pandas as pd
 from workbench.core.yaml_file import ConfigError
 from workbench.experiment.attempt import Task, finished_runs
 from workbench.experiment.claims import stated_size
-from workbench.experiment.closure import Closure, closure, sha256
+from workbench.experiment.closure import Closure, closure, point_key, sha256, summary_key
 from workbench.experiment.config import PointConfig, dataset_of
 from workbench.experiment.environment import check_device, device_name, environment_tags, load_average
 from workbench.experiment.figure_spec import Spec
 from workbench.experiment.finding import Finding, failed_points, findings_table
 from workbench.experiment.grid import GridRuns, configs, grids, missing_points, resolved, runs_of_grid, varying
-from workbench.experiment.key import point_key, summary_key
 from workbench.experiment.needs import check_needs
 from workbench.experiment.parallel import Executor, process_limits
 from workbench.experiment.point_dataset import at_hand, describe_dataset, stamps

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from workbench.experiment.wording import case_words
+from workbench.experiment.title import case_words
 from workbench.tracking.record import FINISHED
 
 

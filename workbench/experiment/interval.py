@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from workbench.experiment.finding import Finding, undefined, with_undefined
-from workbench.experiment.wording import case_words
+from workbench.experiment.title import case_words
 
 CONFIDENCE = 0.95
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from workbench.experiment.closure import summary_key
 from workbench.experiment.experiment import Experiment
-from workbench.experiment.key import summary_key
 from workbench.experiment.table import table_of
 from workbench.files import digest
 from workbench.tracking.record import FINISHED, Run

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from workbench.experiment.attempt import Attempt, described
+from workbench.experiment.closure import point_key
 from workbench.experiment.environment import device_name, environment_tags
-from workbench.experiment.key import point_key
 from workbench.paths import project_root
 from workbench.tracking.opening import open_store
 from workbench.tracking.record import Point, plain_value

@@ -11,6 +11,6 @@ from .cache.simulate import (
     simulate_cache as simulate_cache,
 )
 from .cached_rows import RecordedRows as RecordedRows
+from .memory_rows import split_rows as split_rows
 from .protocols import Stageable as Stageable, WritableStore as WritableStore
-from .split_rows import split_rows as split_rows
 from .stage import StagedRows as StagedRows

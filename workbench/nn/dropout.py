@@ -1,4 +1,4 @@
-"""Dropout whose mask is a hash of the node id, so that it is the same in every micro-batch."""
+"""Between layers: normalization, and dropout whose mask hashes node ids: the same in every micro-batch."""
 
 from numbers import Real
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from workbench.core.errors import ID_DTYPES, check_at_least, check_seed, check_vector
+from workbench.core.errors import ID_DTYPES, check_at_least, check_choice, check_seed, check_vector
 from workbench.core.randomness import Purpose, stream
 from workbench.kernels.dropout_mask import apply_mask, drop_threshold
 from workbench.kernels.jit import runs_eagerly
@@ -92,3 +92,17 @@ class HashDropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}, layer={self.layer}, seed={self.seed}"
+
+
+_NORMS: dict[str, type[nn.Module]] = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
+
+
+def build_norm(kind: str | None, channels: int) -> nn.Module:
+    """Build the normalization of a hidden representation [nodes, channels]; the identity for None.
+
+    "batch" normalises by statistics over the rows of a micro-batch, so it is not exact under splitting; "layer" is.
+    """
+    if kind is None:
+        return nn.Identity()
+    check_choice("norm", kind, _NORMS)
+    return _NORMS[kind](channels)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from workbench.core.block import Block
 from workbench.kernels.segment import segment_sum, segment_sum_with_self
-from workbench.nn.norm import build_norm
+from workbench.nn.dropout import build_norm
 
 
 class GINLayer(nn.Module):

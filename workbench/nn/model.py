@@ -9,13 +9,12 @@ from torch import nn
 
 from workbench.core.errors import check_at_least, check_choice, check_fits, check_seed, deferred_interrupt
 from workbench.core.graph import Graph
-from workbench.nn.dropout import HashDropout
+from workbench.nn.dropout import HashDropout, build_norm
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
 from workbench.nn.gnn import GNN
 from workbench.nn.linear_with_self import multiplies_before_exchange
-from workbench.nn.norm import build_norm
 from workbench.nn.reuse.layers import (
     ReusingDropout,
     ReusingGCNLayer,

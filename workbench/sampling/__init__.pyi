@@ -4,6 +4,6 @@ from .aggregate_error import (
     bias_sigma as bias_sigma,
 )
 from .batches import Batches as Batches
-from .induced import induced_edges as induced_edges
+from .neighbor import induced_edges as induced_edges
 from .owned_graph import OwnedGraph as OwnedGraph
 from .sampler import Drawn as Drawn

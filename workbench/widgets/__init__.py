@@ -6,7 +6,6 @@ other controls or choices, call `explore(partial(view, data), argument=choices)`
 Untrusted notebooks and git hosts show no widgets: put a plain figure beside each.
 """
 
-from workbench.widgets.advice_explorer import advice_explorer, advice_view
 from workbench.widgets.cooperation_explorers import (
     CACHE_SHARES,
     RANK_SAMPLERS,
@@ -39,7 +38,15 @@ from workbench.widgets.placement_explorers import (
     placement_explorer,
     placement_view,
 )
-from workbench.widgets.plan_explorer import Workload, make_plan, plan_explorer, plan_table, plan_view
+from workbench.widgets.plan_explorer import (
+    Workload,
+    advice_explorer,
+    advice_view,
+    make_plan,
+    plan_explorer,
+    plan_table,
+    plan_view,
+)
 
 __all__ = [
     "CACHE_SHARES",
