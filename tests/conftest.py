@@ -62,8 +62,18 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_sessionfinish() -> None:
+    """Pytest ends with several collections, each of which would traverse all tests and libraries."""
+    gc.freeze()
+
+
 METERED = ("tests/meter/", "tests/memory/", "tests/training/test_oom")
 """Tests that collect garbage often; they run first, while there is little of it."""
+
+
+def _place(item: pytest.Item) -> tuple[bool, bool]:
+    """Of a test's place: tests of ranks run one after the other, so that one worker alone starts a pool of them."""
+    return not item.nodeid.startswith(METERED), "rank_pool" not in getattr(item, "fixturenames", ())
 
 
 SAMPLED_PARAMETERS = 3
@@ -85,7 +95,7 @@ def _is_sampled(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(METERED))
+    items.sort(key=_place)
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)

@@ -66,6 +66,7 @@ ALLOWED = {
     ("experiments/mariusgnn/node_classification.py", "run", "TemporaryDirectory"): "a store that one point reads",
     ("experiments/performance/out_of_core.py", "run", "TemporaryDirectory"): "a store that one point reads",
     ("experiments/performance/disk_rows.py", "run", "TemporaryDirectory"): "features that one point reads",
+    ("experiments/performance/read_ahead.py", "run", "TemporaryDirectory"): "features that one point reads",
     ("experiments/performance/growth.py", "run", "TemporaryDirectory"): "a store that one point builds",
 }
 

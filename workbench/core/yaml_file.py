@@ -10,7 +10,8 @@ from pydantic import BaseModel, ValidationError
 
 from workbench.core.suggestions import did_you_mean
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, ten times as fast, where PyYAML was built with it
+# libyaml, ten times as fast, where PyYAML was built with it
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -31,7 +32,7 @@ def read_yaml(file: Path, model: type[Record]) -> Record:
             allowed values.
     """
     try:
-        return model.model_validate(yaml.load(file.read_text(encoding="utf-8"), _Loader))
+        return model.model_validate(yaml.load(file.read_text(encoding="utf-8"), YAML_LOADER))
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: invalid YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:

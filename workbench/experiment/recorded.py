@@ -16,6 +16,7 @@ import pandas as pd
 import yaml
 
 from workbench.core.errors import CorruptFileError
+from workbench.core.yaml_file import YAML_LOADER
 from workbench.experiment.attempt import Task
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.grid import rows_of_points, settings
@@ -127,7 +128,7 @@ def read_recorded(file: Path) -> Recorded:
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     head = [line[2:] for line in lines if line.startswith("# ")]
     try:
-        about = yaml.safe_load("".join(head)) or {}
+        about = yaml.load("".join(head), YAML_LOADER) or {}
     except yaml.YAMLError:
         about = {}
     if not isinstance(about, dict) or about.get("schema") != SCHEMA:
