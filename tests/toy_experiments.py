@@ -1,5 +1,6 @@
 """A folder of experiments of the test's own, with one tiny data set and a store in a file."""
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -112,7 +113,11 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name, spec in (("fig1", SPEC), ("fig2", VIEW)):
         (folder / f"{name}.yaml").write_text(spec)
         (folder / f"{name}.py").write_text(CODE)
+    experiments = sys.modules.get("experiments")
+    path = None if experiments is None else [*experiments.__path__]
     yield folder
+    if experiments is not None:
+        experiments.__path__ = path  # that of loading toys is gone
     point_dataset.describe_dataset.cache_clear()
 
 

@@ -224,7 +224,8 @@ def test_the_benchmark_counts_what_one_process_counts(rank_pool):
         steps=1,
         repeats=2,
     )
-    (row,) = rank_pool.run(cooperation.on_rank, config.model_dump(mode="json"), world_size=2)
+    function = "experiments.performance.cooperation:on_rank"  # by name: an earlier test may have had it imported anew
+    (row,) = rank_pool.run(function, config.model_dump(mode="json"), world_size=2)
     data = config.dataset.load()
     (seeds,) = cooperation.global_batches(config, data, 2)
     drawn = {"sampler": wb.NeighborSampler((3, 3)), "num_ranks": 2}
