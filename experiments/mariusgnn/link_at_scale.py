@@ -199,6 +199,8 @@ def ratios(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    if not table.limit.any():
+        return Title("Epochs on small parts of the graphs, without a limit of memory")
     rows: Any = last_epochs(table).query("system != @MEMORY").set_index([*CASE, "system"])
     share = rows.anonymous_peak_bytes / rows.memory_bytes
     return Title("Trained from disk in {share:.0%} of the memory that rows, state and edges take", share=share)
@@ -224,9 +226,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     return stage_bars(
         bars,
         axis="an epoch's time",
-        title=title(table, reported).text
-        if limited
-        else "Epochs on small parts of the graphs, without a limit of memory",
+        title=title(table, reported).text,
         subtitle=f"{subtitle}; below: MRR" + (", share of that memory" if limited else ""),
     ).update_layout(showlegend=False)
 
