@@ -9,7 +9,11 @@ from workbench.experiment.grid import configs, grids
 from workbench.paths import project_root
 from workbench.report.generated_docs import BENCHMARKS
 
-SIZES_OF = {"performance": ("smoke", "real"), "gpu_check": ("smoke", "paper")}
+SIZES_OF = {
+    "performance": ("smoke", "real"),
+    "gpu_check": ("smoke", "paper"),
+    "cooperative/measured_step": ("smoke", "real"),  # of ranks on a CPU
+}
 
 
 def is_benchmark(name):
@@ -25,7 +29,8 @@ def test_there_are_experiments_and_recorded_tables():
 @pytest.mark.parametrize("name", experiment_names())
 def test_configurations_of_all_sizes_are_valid(name):
     home = load_experiment(name).sweep
-    assert tuple(home.spec.sizes) == SIZES_OF.get(name.partition("/")[0], ("smoke", "real", "paper"))
+    of_paper = SIZES_OF.get(name.partition("/")[0], ("smoke", "real", "paper"))
+    assert tuple(home.spec.sizes) == SIZES_OF.get(name, of_paper)
     for size in home.spec.sizes:
         points = configs(grids(home.spec, size), home.module.Config, name)
         assert len(points) > 1
