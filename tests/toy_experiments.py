@@ -114,7 +114,7 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (folder / f"{name}.yaml").write_text(spec)
         (folder / f"{name}.py").write_text(CODE)
     experiments = sys.modules.get("experiments")
-    path = None if experiments is None else [*experiments.__path__]
+    path = [] if experiments is None else [*experiments.__path__]
     yield folder
     if experiments is not None:
         experiments.__path__ = path  # that of loading toys is gone

@@ -5,7 +5,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from experiments.cooperative import measured_step
 from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
@@ -71,7 +70,8 @@ def test_rows_of_a_small_run(model: str) -> None:
         "steps": 3,
         "copied_bytes": 1 << 14,
     }
-    independent, cooperative = measured_step.run(measured_step.Config(**values))
+    module: Any = load_experiment("cooperative/measured_step").module  # as ranks import it
+    independent, cooperative = module.run(module.Config(**values))
     assert (independent["side"], cooperative["side"]) == ("independent", "cooperative")
     assert independent["ratio_low"] <= independent["ratio"] == cooperative["ratio"] <= cooperative["ratio_high"]
     for row in (independent, cooperative):
