@@ -47,7 +47,7 @@ class Config(StepConfig):
     """Ranks that share this machine, and the batches that they train on by both approaches.
 
     Args:
-        approach: not read: both are run.
+        approach: of the model's counts; both are run, whatever is given.
         num_pes: number of ranks.
         steps: global batches, each trained on by both approaches; the first is not timed.
         copied_bytes: bytes of the arrays whose copies and exchanges tell the speeds of a rank.
@@ -81,9 +81,8 @@ def on_rank(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         return
     ratios = [one[COOPERATIVE, "total"] / one[INDEPENDENT, "total"] for one in rounds]
     low, middle, high = quantiles(ratios, n=4, method="inclusive")
-    modelled = {
-        approach: modelled_seconds(approach, config, data, batches, Machine(**speeds)) for approach in APPROACHES
-    }
+    both = {approach: config.model_copy(update={"approach": approach}) for approach in APPROACHES}
+    modelled = {approach: modelled_seconds(one, data, Machine(**speeds)) for approach, one in both.items()}
     for approach in APPROACHES:
         seconds = {stage: median(one[approach, stage] for one in rounds) for stage in (*STAGES, "total")}
         yield {
@@ -155,17 +154,12 @@ def _together() -> float:
     return time.perf_counter()
 
 
-def modelled_seconds(
-    approach: Approach, config: Config, data: Dataset, batches: PeBatches, machine: Machine
-) -> dict[str, float]:
-    """What the cost model says of the same batches on ranks with these speeds, arithmetic included."""
-    config = config.model_copy(update={"approach": approach})
+def modelled_seconds(config: Config, data: Dataset, machine: Machine) -> dict[str, float]:
+    """What the cost model says of the same batches, by the configuration's approach, on ranks with these speeds,
+    arithmetic included."""
     sampler = build_sampler(config.sampler, config.fanouts, seed=config.seed)
-    draw = wb.cooperative.batches if approach == COOPERATIVE else wb.cooperative.independent_batches
-    options: dict[str, Any] = {"owner": batches.owner, "num_ranks": config.num_pes, "sampler": sampler}
     counts, relations = [], []
-    for step in range(1, config.steps):
-        pes = draw(data.graph, batches.seeds(step), step=step, **options)
+    for pes in PeBatches(config, data, config.num_pes).sample(sampler, range(1, config.steps)):
         counts += PeCounts.of(wb.cooperative.cooperative_work(pes))
         relations.append(relations_per_row(pes))
     mean = PeCounts.mean(counts)
