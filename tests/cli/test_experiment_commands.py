@@ -265,3 +265,23 @@ def test_without_plotly_the_figures_run_and_no_report_is_written(run, monkeypatc
 def test_record_refuses_a_part_of_the_grid(run, calls):
     status, _, err = run("run", "toys/fig1", "--record", "--set", "number=2")
     assert status == 1 and "omit --set" in err and calls() == []
+
+
+def test_confirm_notes_in_the_recorded_table_that_points_gave_their_rows(run, toys, calls):
+    run("run", "toys/fig1", "--record")
+    _, out, _ = run("run", "toys/fig1", "--confirm", "60")
+    assert "smoke-cpu.csv: its code is unchanged since it was recorded" in out and len(calls()) == 3
+    code = (toys / "fig1.py").read_text()
+    (toys / "fig1.py").write_text(code.replace("number**2", "number * config.number"))
+    _, out, _ = run("run", "toys/fig1", "--confirm", "60")
+    assert "when 3 of 3 points, run again, gave the recorded rows" in out and len(calls()) == 6
+    (toys / "fig1.py").write_text(code.replace("number**2", "number**3"))
+    status, _, err = run("run", "toys/fig1", "--confirm", "60")
+    assert status == 1 and "is not confirmed; use --record" in err and "square is 8, 4 recorded" in err
+
+
+def test_confirm_needs_a_whole_table(run, calls):
+    status, _, err = run("run", "toys/fig1", "--confirm", "60")
+    assert status == 1 and "smoke-cpu.csv does not exist: use --record" in err
+    status, _, err = run("run", "toys/fig1", "--confirm", "60", "--set", "number=2")
+    assert status == 1 and "omit --record and --set" in err and calls() == []

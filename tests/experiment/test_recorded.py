@@ -6,7 +6,17 @@ import pytest
 
 from workbench.core.errors import CorruptFileError
 from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.recorded import GONE, UNKNOWN, kept_runs, read_recorded, record, recorded
+from workbench.experiment.recorded import (
+    GONE,
+    UNKNOWN,
+    confirm,
+    kept_runs,
+    read_recorded,
+    record,
+    recorded,
+    table_of_points,
+    to_confirm,
+)
 from workbench.tracking.file_store import FileStore
 
 
@@ -166,3 +176,112 @@ def test_a_key_that_was_added_since_tells_points_apart_only_where_it_varies(runs
     assert "word" not in table.table and table.points == (3, 3)
     edit(toys, "fig1.yaml", "sweep: {number: [1, 2, 3]}", "sweep: {number: [1, 2, 3], word: [a, b]}")
     assert read_recorded(file).points == (0, 6)
+
+
+def confirmed(toys):
+    """Runs the quickest points by the code as it is now; the table, and what differs."""
+    experiment = load_experiment("toys/fig1")
+    tasks = experiment.tasks()
+    table = table_of_points(tasks)
+    chosen = to_confirm(table, tasks, 3600.0)
+    runs = experiment.runs(store=FileStore(toys / "again.jsonl"))
+    keys = [task.point.key for task in chosen]
+    found = confirm(table, chosen, [next(run for run in runs if run.point.key == key) for key in keys])
+    return table_of_points(tasks), found
+
+
+def timed(runs, seconds):
+    return [replace(run, seconds=second) for run, second in zip(runs, seconds, strict=True)]
+
+
+def test_a_table_is_confirmed_by_points_that_have_the_same_rows(runs, toys):
+    file = record(timed(runs, [3.0, 1.0, 2.0]))
+    body = file.read_text().partition("\nnumber,")[2]
+    edit(toys, "fig1.py", "config.number**2", "config.number * config.number")
+    table, found = confirmed(toys)
+    assert found == [] and table.changed_since() == [] and file.read_text().partition("\nnumber,")[2] == body
+    date = table.confirmed["date"]
+    assert table.provenance() == (
+        f"its code is unchanged since {date}, when 3 of 3 points, run again, gave the recorded rows"
+    )
+    edit(toys, "fig1.py", "number * config.number +", "number * config.number * 1 +")
+    assert table.changed_since() == ["experiments.toys.fig1.run"]
+    assert table.provenance().startswith(f"its code has changed since {date}, when 3 of 3 points")
+    edit(toys, "fig1.py", "config.number * config.number * 1", "config.number**2")
+    assert table.changed_since() == [], "the code that recorded it"
+
+
+def test_a_table_whose_points_have_other_rows_is_not_confirmed(runs, toys):
+    file = record(timed(runs, [3.0, 1.0, 2.0]))
+    before = file.read_text()
+    edit(toys, "fig1.py", "config.number**2", "config.number**3")
+    table, found = confirmed(toys)
+    assert found == ["number=2: square is 8, 4 recorded", "number=3: square is 27, 9 recorded"]
+    assert file.read_text() == before and table.changed_since() == ["experiments.toys.fig1.run"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "difference"),
+    [
+        ('{"square": config.number**2', '{"other": 1, "square": config.number**2', "other is 1, None recorded"),
+        ('"nodes": ', '"node_count": ', "nodes is None, 4 recorded"),
+        ("    yield {", '    yield {"square": 0}\n    yield {', "2 rows, 1 recorded"),
+    ],
+)
+def test_rows_with_other_columns_confirm_nothing(runs, toys, old, new, difference):
+    record(timed(runs, [3.0, 1.0, 2.0]))
+    edit(toys, "fig1.py", old, new)
+    _, found = confirmed(toys)
+    assert any(line.endswith(difference) for line in found), found
+
+
+def test_seconds_and_the_sixth_digit_are_not_compared(runs, toys):
+    edit(toys, "fig1.py", '{"square": config', '{"seconds_low": time.time(), "third": 1 / 3, "square": config')
+    edit(toys, "fig1.py", "import pandas", "import time\n\nimport pandas")
+    record(timed(load_experiment("toys/fig1").runs(store=FileStore(toys / "timed.jsonl")), [3.0, 1.0, 2.0]))
+    edit(toys, "fig1.py", '"third": 1 / 3', '"third": 0.33333333')
+    assert confirmed(toys)[1] == []
+
+
+def test_the_quickest_points_with_all_values_of_the_axes_are_run_again(runs, toys):
+    edit(toys, "fig1.yaml", "sweep: {number: [1, 2, 3]}", "sweep: {number: [1, 2, 3], word: [a, b]}")
+    experiment = load_experiment("toys/fig1")
+    every = experiment.runs(store=FileStore(toys / "every.jsonl"))
+    table = read_recorded(record(timed(every, [6.0, 1.0, 4.0, 2.0, 3.0, 5.0])))
+    tasks = experiment.tasks()
+
+    def chosen(seconds):
+        configs = [task.point.config for task in to_confirm(table, tasks, seconds)]
+        return [(config["number"], config["word"]) for config in configs]
+
+    assert chosen(100.0) == [(1, "b"), (2, "b"), (3, "a")]
+    assert chosen(3.0) == [(1, "b"), (2, "b")] and chosen(0.0) == [(1, "b")]
+
+
+def test_timings_and_tables_of_other_data_are_not_confirmed(runs, monkeypatch):
+    table, tasks = read_recorded(record(timed(runs, [3.0, 1.0, 2.0]))), load_experiment("toys/fig1").tasks()
+    other = [
+        replace(task, point=replace(task.point, dataset=replace(task.point.dataset, fingerprint="0")))
+        for task in tasks
+        if task.point.dataset
+    ]
+    with pytest.raises(ValueError, match="no point of the present grid on this device and these data sets"):
+        to_confirm(table, other, 1.0)
+    with pytest.raises(ValueError, match="times are never the same"):
+        to_confirm(replace(table, table=table.table.drop(columns="point_seconds")), tasks, 1.0)
+    monkeypatch.setattr("workbench.experiment.recorded.TIMINGS", "toys/")
+    with pytest.raises(ValueError, match="times are never the same"):
+        to_confirm(table, tasks, 1.0)
+
+
+def test_of_a_confirmed_table_whose_grid_grew_the_rest_alone_is_run_and_the_table_tells(runs, toys):
+    record(timed(runs, [3.0, 1.0, 2.0]))
+    edit(toys, "fig1.py", "config.number**2", "config.number * config.number")
+    confirmed(toys)
+    edit(toys, "fig1.yaml", "number: [1, 2, 3]", "number: [1, 2, 3, 4]")
+    experiment = load_experiment("toys/fig1")
+    kept = kept_runs(experiment.tasks())
+    assert [run.rows[0]["square"] for run in kept] == [1, 4, 9]
+    again = read_recorded(record(experiment.runs(store=FileStore(toys / "rest.jsonl"), kept=kept)))
+    assert again.points == (4, 4) and again.changed_since() == [] and not again.confirmed
+    assert "(some points on 20" in again.provenance() and "by 3 of 3 points" in again.provenance()

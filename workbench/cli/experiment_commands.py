@@ -68,10 +68,25 @@ def _points_run(store: str | None) -> dict[str, str]:
     "several grids, each uses those of the values that it offers, and all use a value that none offers (repeatable).",
 )
 @sweep_options
+@click.option(
+    "--confirm",
+    "confirm_seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Instead, run the quickest points of the recorded table again that have all values of the grid's axes, as "
+    "many as fit. If their rows are those recorded, seconds aside, the table notes it for the present code.",
+)
 @store_option
-def run(figure: str, assignments: tuple[str, ...], record: bool, store: str | None, **how: Any) -> None:
+def run(
+    figure: str,
+    assignments: tuple[str, ...],
+    record: bool,
+    confirm_seconds: float | None,
+    store: str | None,
+    **how: Any,
+) -> None:
     """Run one figure. Points that finished before are not run again."""
-    from workbench.cli.reproduction import pending, run_and_describe
+    from workbench.cli.reproduction import confirm_table, pending, run_and_describe
     from workbench.experiment.grid import parse_overrides
     from workbench.report.expected_time import announcement, needs
     from workbench.report.terminal import terminal_width
@@ -80,6 +95,12 @@ def run(figure: str, assignments: tuple[str, ...], record: bool, store: str | No
     experiment, overrides = load_figure(figure), parse_overrides([*assignments])
     if record and overrides:
         raise ValueError("--record writes the table of the whole grid; omit --set, or use `compare --csv FILE`")
+    if confirm_seconds is not None:
+        if record or overrides:
+            raise ValueError("--confirm compares points with the recorded table; omit --record and --set")
+        where = {"size": how["size"], "device": how["device"], "seconds": confirm_seconds}
+        write_lines(confirm_table(experiment.sweep, open_store(store), **where))
+        return
     figures = [experiment] if overrides else load_figures(experiment.sweep.views)
     how |= {"overrides": overrides, "record_table": record, "width": terminal_width()}
     target = open_store(store)

@@ -12,16 +12,27 @@ from workbench.error_text import text_of
 from workbench.experiment.attempt import finished_runs
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.finding import Finding
-from workbench.experiment.recorded import TIMINGS, kept_runs, record
+from workbench.experiment.recorded import (
+    TIMINGS,
+    confirm,
+    kept_runs,
+    read_recorded,
+    record,
+    table_of_points,
+    to_confirm,
+)
 from workbench.experiment.summary import log_summary
-from workbench.experiment.sweep import Progress, WorkBar, slowest
+from workbench.experiment.sweep import Progress, WorkBar, run_sweep, slowest
 from workbench.experiment.table import labels, table_of, to_read
 from workbench.files import write_file
+from workbench.paths import shown_path
 from workbench.report.expected_time import announcement, expected_seconds
 from workbench.report.sections import SYMBOLS, Section, section_of_findings
 from workbench.report.terminal import fitted_table, wrapped
 from workbench.tracking.record import FINISHED, Run
 from workbench.tracking.store import NOTHING, Store, StoreError
+
+_SHOWN = 20  # differences from a recorded table
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +99,35 @@ def _recorded_runs(sweep: Experiment, store: Store, size: str, device: str | Non
     tasks = sweep.tasks(size=size, device=device)
     stored = finished_runs(tasks, store)
     return kept_runs([task for task in tasks if task.point.key not in stored])
+
+
+def confirm_table(sweep: Experiment, store: Store, *, size: str, device: str | None, seconds: float) -> list[str]:
+    """Runs points of a recorded table again by the present code, and notes there that their rows are the recorded ones.
+
+    Args:
+        sweep: with points of its own.
+        store: keeps the runs.
+        size: "smoke", "real" or "paper".
+        device: None: the size's.
+        seconds: after which, as the table tells, no further point is begun.
+
+    Returns:
+        Lines to print.
+
+    Raises:
+        ValueError: no such table, one that can't be confirmed, or rows that differ.
+    """
+    tasks = sweep.tasks(size=size, device=device)
+    table = table_of_points(tasks)
+    if not table.changed_since():
+        return [f"{shown_path(table.file)}: {table.provenance()}"]
+    chosen = to_confirm(table, tasks, seconds)
+    runs = run_sweep(chosen, sweep.module.run, store, progress=True)
+    failed = [f"{run.point.label}: {run.error}" for run in runs if run.status != FINISHED]
+    if found := failed or confirm(table, chosen, runs):
+        shown = "\n".join(f"  {line}" for line in found[:_SHOWN])
+        raise ValueError(f"{shown_path(table.file)} is not confirmed; use --record:\n{shown}")
+    return [f"{shown_path(table.file)}: {read_recorded(table.file).provenance()}"]
 
 
 def pending(sweep: Experiment, store: Store, *, size: str, device: str | None) -> tuple[int, int]:

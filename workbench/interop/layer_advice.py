@@ -29,6 +29,10 @@ _ACROSS = (
     "its output for a node depends on the other nodes of the micro-batch, or on more hops than the batch has layers; "
     "train on one micro-batch, or use another layer"
 )
+_PADDED = (
+    "it pads every node's neighbours to the largest degree of the micro-batch and reads the state after the padding; "
+    'use `build_model("sage-lstm")`, whose states end with each node\'s own neighbours, or another aggregation'
+)
 _CACHED = (
     "with cached=True it keeps what it computed from the edges of the first batch, and uses it for every other one; "
     "build it with cached=False"
@@ -79,6 +83,7 @@ _DGL_NORMALIZED = (
 _KNOWN |= dict.fromkeys([(_DGL, name) for name in _DGL_NORMALIZED], (_always, _ACROSS))
 _GRAPH_WIDE = ("DirGNNConv", "GraphNorm", "GraphSizeNorm", "MeanSubtractionNorm", "PairNorm", "GPSConv")
 _KNOWN |= dict.fromkeys([(_PYG, name) for name in _GRAPH_WIDE], (_always, _ACROSS))
+_KNOWN |= dict.fromkeys([(_PYG, name) for name in ("LSTMAggregation", "GRUAggregation")], (_always, _PADDED))
 _KNOWN |= {(_PYG, "HeteroBatchNorm"): (_by_option("training"), _STATISTICS)}
 
 

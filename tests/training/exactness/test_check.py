@@ -282,6 +282,30 @@ def test_a_batch_whose_parts_share_nothing_is_not_warned_of_but_the_next_one_is(
     assert ("whose parts share no nodes" in result.reason) != shared
 
 
+class Padded(nn.Module):
+    """Sums neighbours; in one layer, rows see the largest degree, as those that are padded to it do."""
+
+    def __init__(self, padded: int) -> None:
+        super().__init__()
+        self.padded = padded
+
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        for layer, block in enumerate(blocks):
+            rows = x.new_zeros(block.num_dst, x.shape[1]).index_add(0, block.destinations, x[block.indices])
+            x = rows * (block.in_degrees().max() if layer == self.padded else 1)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "padded"), [(layers, layer) for layers in range(1, 6) for layer in range(layers)]
+)
+@pytest.mark.parametrize("merged", [False, True])
+def test_padding_to_the_largest_degree_is_found_in_any_layer(num_layers: int, padded: int, merged: bool) -> None:
+    mb = random_minibatch(random_graph(400, 4000), fanouts=(3,) * num_layers, num_seeds=24)
+    mb = wb.MiniBatch.from_pyg(mb.to_pyg("edge_index")) if merged else mb
+    assert wb.check_exact(Padded(padded), mb, in_dim=4).kind == "Padded"
+
+
 def test_side_data_is_looked_up_by_the_ids_of_the_small_batch() -> None:
     model, edge_rows = Two(), torch.rand(200, 5)
 

@@ -13,7 +13,7 @@ from tests.training.toys import gradients, relative_difference
 
 NUM_SEEDS = 24
 ROUNDING = 1e-8
-DENSITIES = {"dense": (NUM_NODES, NUM_EDGES, (3, 3)), "sparse": (2000, 5000, (5, 5))}
+DENSITIES = {"dense": (NUM_NODES, NUM_EDGES, (3, -1)), "sparse": (2000, 5000, (-1, -1))}
 """Nodes, edges and fanouts."""
 
 

@@ -178,7 +178,14 @@ def cases(n) -> dict[str, list[Case]]:
         "RGCNConv": [Case("exact", lambda: n.RGCNConv(D, D, T, 2), with_types)],
         "ResGatedGraphConv": [Case("exact", lambda: n.ResGatedGraphConv(D, D, edge_dim=E), with_attr)],
         "SAGEConv": [
-            Case("exact", lambda a=a: n.SAGEConv(D, D, a), options=f'aggr="{a}"') for a in ("mean", "max", "lstm")
+            *(Case("exact", lambda a=a: n.SAGEConv(D, D, a), options=f'aggr="{a}"') for a in ("mean", "max")),
+            Case("warned", lambda: n.SAGEConv(D, D, "lstm"), options='aggr="lstm"', named="LSTMAggregation"),
+            Case(
+                "warned",
+                lambda: n.SAGEConv(D, D, n.GRUAggregation(D, D)),
+                options="aggr=GRUAggregation",
+                named="GRUAggregation",
+            ),
         ],
         "SGConv": [Case("warned", lambda: n.SGConv(D, D))],
         "SSGConv": [Case("warned", lambda: n.SSGConv(D, D, 0.1))],

@@ -11,6 +11,7 @@ from tests.training.foreign.cases import NUM_TYPES
 from tests.training.foreign.detection import NUM_SEEDS, Detection, as_merged, detect
 from tests.training.foreign.test_foreign_layers import MODULES, assert_right, runs
 from workbench.core.graph import Graph
+from workbench.training.exactness.trial import overlap
 
 GRAPHS = ("cora", "amazon-computers", "coauthor-cs", "tolokers", "ogbn-arxiv")
 SAMPLERS: dict[str, Any] = {
@@ -20,6 +21,8 @@ SAMPLERS: dict[str, Any] = {
     "full": wb.FullNeighborSampler(2, edge_ids=True),
 }
 MAX_INPUTS = 1500
+MAX_PADDED = 100_000
+"""Rows that a layer may pad its neighbours to: hubs of 2,000 neighbours would take gigabytes."""
 
 
 @cache
@@ -58,16 +61,29 @@ def batch(graph: str, sampler: str, *, merged: bool) -> wb.MiniBatch:
 @pytest.mark.slow
 @pytest.mark.parametrize(("library", "name", "case"), runs())
 @pytest.mark.filterwarnings("ignore")
-def test_exact_is_said_only_where_parts_are_and_a_warning_given_only_where_they_are_not(
+def test_exact_is_said_only_where_parts_are_and_a_warning_given_only_where_they_may_deviate(
     library: str, name: str, case: Any
 ) -> None:
     pytest.importorskip(MODULES[library])
     for graph in GRAPHS:
         for sampler in SAMPLERS:
             for merged in (False, True) if library == "pyg" else (case.merged,):
-                found = _detect(library, case, batch(graph, sampler, merged=merged), merged=merged)
-                if found is not None:
+                mb = batch(graph, sampler, merged=merged)
+                if "Aggregation" in case.named and _padded_rows(mb) > MAX_PADDED:
+                    continue
+                found = _detect(library, case, mb, merged=merged)
+                if found is not None and not _is_equal_by_chance(found, mb):
                     assert_right(found)
+
+
+def _padded_rows(mb: wb.MiniBatch) -> int:
+    return mb.num_inputs * max(int(block.in_degrees().max()) for block in mb.blocks)
+
+
+def _is_equal_by_chance(found: Detection, mb: wb.MiniBatch) -> bool:
+    """Parts lack rows, so that the layer may deviate, but no lost message is the largest, or no seed reads its row."""
+    said = found.result.exact is False and found.is_exact
+    return said and overlap(mb.split(torch.arange(mb.num_seeds) % 4)).lacks_any
 
 
 def _detect(library: str, case: Any, mb: wb.MiniBatch, *, merged: bool) -> Detection | None:

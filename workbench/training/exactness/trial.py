@@ -48,15 +48,21 @@ class Wiring:
         degrees: degrees of the rows, cyclically by position; None for those of rows of the batch, whose sources repeat.
         stride: positions between seeds that follow each other; it must have no divisor in common with the seeds.
         is_closed: rows read no position outside of their part.
+        largest: degree of the rows in the middle of the first part alone, where no other part reads in the directions
+            of the first wiring; 0 for those of `degrees`. Layers that pad rows to the largest degree see another one.
     """
 
     offsets: tuple[int | str, ...]
     degrees: tuple[int, ...] | None
     stride: int = 1
     is_closed: bool = False
+    largest: int = 0
 
 
-WIRINGS = (Wiring((1, "new", -1, 0), (3, 2, 4, 3)), Wiring((2, "new", -1, 1, -2), (2, 5, 3, 4), stride=2))
+WIRINGS = (
+    Wiring((1, "new", -1, 0), (3, 2, 4, 3), largest=6),
+    Wiring((2, "new", -1, 1, -2), (2, 5, 3, 4), stride=2),
+)
 """Both can fail: parts lack rows on both sides, of all degrees, with self loops and without."""
 
 OF_ITS_DEGREES = Wiring((1, "new", -1), None)
@@ -235,7 +241,10 @@ def _row_edges(block: Block, row: Tensor, layout: _Layout, wiring: Wiring) -> tu
         with_edges = actual.nonzero()[:, 0]
         of = with_edges[row % len(with_edges)] if len(with_edges) else torch.zeros_like(row)
         pattern = torch.tensor(wiring.degrees, device=row.device)
-        degrees = pattern[layout.position[row] % len(pattern)] * bool(len(with_edges))
+        degrees = pattern[layout.position[row] % len(pattern)]
+        if wiring.largest:
+            degrees[layout.position[row] == layout.arc // 2] = wiring.largest
+        degrees *= bool(len(with_edges))
     start = degrees.cumsum(0) - degrees
     edge_row = torch.repeat_interleave(torch.arange(len(row), device=row.device), degrees)
     offset = torch.arange(len(edge_row), device=row.device) - start[edge_row]
