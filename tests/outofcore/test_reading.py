@@ -88,6 +88,35 @@ def test_counts_of_the_buffer_are_near_those_of_a_store(tmp_path: Path) -> None:
     assert not planned(num_edges=10**9).best.num_partitions, "its edges do not fit"
 
 
+def test_buckets_of_training_nodes_that_have_most_edges_are_expected(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    train_idx = torch.randperm(NODES, generator=generator)[: NODES // 3]
+    popular = train_idx[torch.randint(len(train_idx), (12_000,), generator=generator)]
+    anyone = torch.randint(NODES, (4, 12_000), generator=generator)
+    graph = wb.Graph.from_edges(
+        torch.cat([popular, anyone[0], anyone[1]]), torch.cat([popular.flip(0), anyone[2], popular]), num_nodes=NODES
+    )
+    expected = wb.outofcore.expected_buckets(graph, train_idx, 8)
+    assert float(expected.sum()) == pytest.approx(graph.num_edges)
+    counts = torch.zeros(8, 8, dtype=torch.float64)
+    for seed in range(20):
+        store = wb.outofcore.PartitionStore.build(
+            tmp_path / f"{seed}", graph, rows=X, train_idx=train_idx, num_partitions=8, seed=seed
+        )
+        part = torch.empty(NODES, dtype=torch.int64).scatter_(0, store.node_ids, torch.arange(NODES)) // (NODES // 8)
+        rows = torch.repeat_interleave(part, graph.in_degrees())
+        counts += torch.bincount(8 * part[graph.indices.long()] + rows, minlength=64).view(8, 8)
+    error = (counts / 20 - expected).abs() / (expected / 20).sqrt()
+    assert float(error.max()) < 5, "standard errors of the mean of Poisson counts"
+    train = store.num_train_partitions
+    edges: dict[str, Any] = {"num_edges": graph.num_edges, "num_partitions": 8, "num_train_partitions": train}
+    plan = planned(memory="500 KiB", groups=(), **edges, buckets=expected).best
+    io = epoch_io(store, wb.outofcore.node_order(8, plan.capacity, train))
+    assert plan.read_bytes - io.row_bytes == pytest.approx(io.edge_bytes, rel=0.02)
+    equal = planned(memory="500 KiB", groups=(), **edges).best
+    assert equal.read_bytes - io.row_bytes < 0.9 * io.edge_bytes
+
+
 def test_the_disk_decides() -> None:
     fast = planned()
     assert fast.best.method == "belady" and fast.gap_bytes == 100
@@ -133,6 +162,7 @@ def test_the_record_is_frozen_and_reads_like_code() -> None:
         ({"disk": 1e9}, TypeError, "DiskModel"),
         ({"packed_uses": 0}, ValueError, "packed_uses is 0"),
         ({"num_edges": 5, "num_train_partitions": 65}, ValueError, "num_train_partitions is 65"),
+        ({"num_edges": 5, "memory": "1 MiB", "buckets": torch.zeros(9)}, ValueError, "buckets"),
     ],
 )
 def test_bad_input(options: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -28,7 +28,7 @@ from workbench.features.cache.simulate import simulate_cache
 from workbench.features.disk_rows import MAX_READ, read_cost
 from workbench.macrobatch.plan import WindowUnions
 from workbench.memory.traced.dry_run import work
-from workbench.outofcore.reading import Reading, ReadingPlan, plan_reading
+from workbench.outofcore.reading import Reading, ReadingPlan, expected_buckets, plan_reading
 from workbench.outofcore.tuning import DiskModel
 from workbench.partition.graph import partition_graph
 from workbench.placement.placement import place_rows
@@ -246,6 +246,10 @@ class Pricer:
         read, edges = self.disk.read_bytes, EDGE_BYTES * self.counts.data.graph.num_edges
         return min(MOST_PARTITIONS, max(_FEWEST_PARTITIONS, min(self.feature_bytes // read, isqrt(edges // read))))
 
+    @cached_property
+    def _buckets(self) -> Tensor:
+        return expected_buckets(self.counts.data.graph, self.counts.data.train_idx, self._partitions)
+
     @property
     def _gap_bytes(self) -> int:
         return min(self.disk.read_bytes, MAX_READ)
@@ -265,6 +269,7 @@ class Pricer:
                 edge_bytes=EDGE_BYTES,
                 num_partitions=self._partitions,
                 num_train_partitions=ceil(len(self.counts.data.train_idx) / partition_rows),
+                buckets=self._buckets,
             )
         return self._readings[labor, kappa]
 

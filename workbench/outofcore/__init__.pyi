@@ -15,7 +15,12 @@ from .build_store import LearntInit as LearntInit
 from .packed_rows import PackedRows as PackedRows, pack_rows as pack_rows
 from .partition_store import PartitionStore as PartitionStore
 from .read_ahead import ReadAhead as ReadAhead, read_ahead as read_ahead
-from .reading import Reading as Reading, ReadingPlan as ReadingPlan, plan_reading as plan_reading
+from .reading import (
+    Reading as Reading,
+    ReadingPlan as ReadingPlan,
+    expected_buckets as expected_buckets,
+    plan_reading as plan_reading,
+)
 from .row_plan import RowPlan as RowPlan, plan_rows as plan_rows
 from .tuning import (
     BufferPlan as BufferPlan,

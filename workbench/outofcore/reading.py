@@ -9,7 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from workbench.core.errors import CapacityError, check_at_least, check_bytes, check_type
+from workbench.core.errors import CapacityError, check_at_least, check_bytes, check_type, check_vector
+from workbench.core.graph import Graph
 from workbench.core.trace import AccessTrace
 from workbench.core.units import format_bytes
 from workbench.features.disk_rows import MAX_READ, read_cost
@@ -127,6 +128,7 @@ def plan_reading(
     edge_bytes: int = 16,
     num_partitions: int = 64,
     num_train_partitions: int = 1,
+    buckets: Tensor | None = None,
 ) -> ReadingPlan:
     """Choose between reading ahead by Belady's rule, packing, and a partition buffer, by the modelled time of the disk.
 
@@ -145,10 +147,12 @@ def plan_reading(
         edge_bytes: bytes of an edge in the buffer's buckets.
         num_partitions: partitions of the buffer.
         num_train_partitions: of these, the first, that have all training nodes.
+        buckets: float64 [num_partitions, num_partitions], edges between partitions (`expected_buckets`); None: all of
+            the same size.
 
     Returns:
         The plan. Bytes and reads of "belady" and "packed" are those of `DiskRows` with `gap_bytes`, counted; those of
-        the buffer suppose partitions and buckets of the same size.
+        the buffer suppose partitions of the same size, and buckets as given.
 
     Raises:
         TypeError: a trace or a disk of another type.
@@ -183,7 +187,7 @@ def plan_reading(
             found.append(_packed(rows, plan, group, disk, packed_uses))
     if num_edges is not None:
         sizes = num_rows, row_bytes, num_edges, edge_bytes, num_partitions, num_train_partitions
-        buffer = _buffer(*sizes, num_epochs=num_epochs, memory_bytes=memory_bytes, disk=disk)
+        buffer = _buffer(*sizes, buckets=buckets, num_epochs=num_epochs, memory_bytes=memory_bytes, disk=disk)
         found += [buffer] if buffer is not None else []
     if not found:
         needed = rows.needed(groups[0]) if groups else 0
@@ -265,6 +269,30 @@ def _packed(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel, uses: int) 
     )
 
 
+def expected_buckets(graph: Graph, train_idx: Tensor, num_partitions: int) -> Tensor:
+    """Expected edges between the partitions of a store: training nodes come first, and all are in random order.
+
+    Args:
+        graph: of the store.
+        train_idx: integer, training nodes, each once.
+        num_partitions: p.
+
+    Returns:
+        float64 [p, p], by the partitions of source and destination; it adds up to the number of edges.
+    """
+    size, num_train = graph.num_nodes, len(train_idx)
+    is_train = torch.zeros(size, dtype=torch.uint8)
+    is_train[train_idx] = 1
+    destination = torch.repeat_interleave(is_train, graph.in_degrees().cpu())
+    kind = 2 * is_train[graph.indices.cpu()] + destination  # of source and destination
+    edges = torch.bincount(kind, minlength=4).view(2, 2).double()
+    ends = (torch.arange(num_partitions + 1) * ceil(size / num_partitions)).clamp(max=size)
+    of_train = ends.clamp(max=num_train).diff()
+    nodes = torch.stack([ends.diff() - of_train, of_train]).double()
+    share = nodes / nodes.sum(1, keepdim=True).clamp(min=1)
+    return share.T @ edges @ share
+
+
 def _buffer(
     num_nodes: int,
     row_bytes: int,
@@ -273,6 +301,7 @@ def _buffer(
     num_partitions: int,
     num_train: int,
     *,
+    buckets: Tensor | None,
     num_epochs: int,
     memory_bytes: int,
     disk: DiskModel,
@@ -292,7 +321,12 @@ def _buffer(
     loaded = loads_of(states)
     runs = [run for new, held in zip(loaded, states, strict=True) for run in runs_of(new, held, num_partitions)]
     loads = sum(map(len, loaded))
-    of_edges = [whole_blocks(ceil(last * bucket)) - int(first * bucket) // BLOCK * BLOCK for first, last in runs]
+    ends = torch.arange(num_partitions**2 + 1) * bucket
+    if buckets is not None:
+        check_vector("buckets", buckets.flatten(), num_partitions**2, (torch.float64,))
+        ends = torch.cat([buckets.new_zeros(1), buckets.flatten().cumsum(0)]) * edge_bytes
+    at = ends.tolist()
+    of_edges = [whole_blocks(ceil(at[last])) - int(at[first]) // BLOCK * BLOCK for first, last in runs]
     of_edges = of_edges if num_edges else []
     nbytes = num_epochs * (loads * partition + sum(of_edges))
     count = num_epochs * (loads + len(of_edges))
