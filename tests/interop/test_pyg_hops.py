@@ -193,3 +193,6 @@ def test_layers_of_pyg_are_checked(change, error, message):
         MiniBatch.from_pyg(pyg_layers(adjs=[change(*good.adjs[0]), *good.adjs[1:]]))
     with pytest.raises(ValueError, match="2 adjs, 1 adj_weights and 2 adj_types; pass one of each per layer"):
         MiniBatch.from_pyg(pyg_layers(adj_weights=[None]))
+    for name in ("adjs", "adj_weights", "adj_types"):
+        with pytest.raises(TypeError, match=f"{name} is .*; pass a list with one entry per layer"):
+            MiniBatch.from_pyg(pyg_layers(**{name: torch.ones(2)}))

@@ -85,9 +85,6 @@ def _is_row(value: Any, length: int) -> bool:
 
 
 def _from_layers(batch: Any) -> list[Block]:
-    for name in ("adjs", "adj_weights", "adj_types"):
-        value = getattr(batch, name, None)
-        check_type(name, value, (list, tuple, NoneType), "pass a list with one entry per layer, as to_pyg does")
     for layer, adj in enumerate(batch.adjs):
         if not (_is_row(adj, 3) and _is_row(adj[2], 2)):
             raise ValueError(f"adjs[{layer}] is {adj!r:.99}; pass (edge_index, e_id, (num_src, num_dst)) per layer")
@@ -123,7 +120,7 @@ def blocks_from_pyg(batch: Any) -> tuple[Tensor, tuple[Block, ...]]:
         raise ValueError("the batch has no n_id; pass a batch of PyG's NeighborLoader, or the result of to_pyg")
     node_ids = check_ids("n_id", batch.n_id, INT64_MAX)
     if getattr(batch, "adjs", None) is not None:
-        _check_same_attributes(batch)
+        _check_layers(batch)
         blocks = _from_layers(batch)
     elif getattr(batch, "num_sampled_nodes", None) is not None:
         blocks = blocks_of_hops(batch)
@@ -132,8 +129,11 @@ def blocks_from_pyg(batch: Any) -> tuple[Tensor, tuple[Block, ...]]:
     return node_ids, tuple(blocks)
 
 
-def _check_same_attributes(batch: Any) -> None:
-    """Refuse a batch of both forms, of which only one was given edge weights or types."""
+def _check_layers(batch: Any) -> None:
+    """Refuse what is no list of layers, and a batch of both forms, of which one alone has edge weights or types."""
+    for name in ("adjs", "adj_weights", "adj_types"):
+        value = getattr(batch, name, None)
+        check_type(name, value, (list, tuple, NoneType), "pass a list with one entry per layer, as to_pyg does")
     for hops, layers in (("edge_weight", "adj_weights"), ("edge_type", "adj_types")):
         per_layer = getattr(batch, layers, None) or [None]
         if getattr(batch, hops, None) is not None and any(value is None for value in per_layer):

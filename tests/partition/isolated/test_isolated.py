@@ -146,8 +146,9 @@ def test_a_time_limit_ends_a_program_whatever_it_does_with_its_output(name: str)
     assert double(1) == [2]
 
 
-def test_a_time_limit_that_is_not_reached_changes_nothing() -> None:
-    assert act("count", num_results=1, time_limit_seconds=PATIENCE_SECONDS).item() == 1
+@pytest.mark.parametrize("seconds", [PATIENCE_SECONDS, 1e300])
+def test_a_time_limit_that_is_not_reached_changes_nothing(seconds: float) -> None:
+    assert act("count", num_results=1, time_limit_seconds=seconds).item() == 1
 
 
 def test_output_is_discarded(capfd: pytest.CaptureFixture[str]) -> None:

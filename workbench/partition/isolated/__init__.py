@@ -37,6 +37,8 @@ _FORMATS = {torch.int64: "q", torch.int32: "i"}
 _REPLY_SECONDS = 20.0
 """Time beyond a call's limit for what the limit does not cover: start the worker, import METIS, reply."""
 
+_LONGEST_SECONDS = 1e9  # of a limit: sockets take little more
+
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
@@ -251,7 +253,7 @@ class Worker:
         Raises:
             TimeoutError: no reply in time.
         """
-        self._channel.settimeout(limit_seconds)
+        self._channel.settimeout(None if limit_seconds is None else min(limit_seconds, _LONGEST_SECONDS))
         with suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self._channel, [header_offset.to_bytes(8, "little")], [file])
             return self._channel.makefile("rb").readline()
