@@ -196,11 +196,12 @@ def paired_differences(table: pd.DataFrame, *, value: str, by: Sequence[str], al
         base: value of `along` whose runs are subtracted.
 
     Returns:
-        One row per pair: `by`, `along` and `difference`.
+        One row per pair: `by`, `along` and `difference`; NaN where a run of the pair has no value.
     """
     wide = table.pivot_table(value, [*by], along, sort=False)
-    apart: Any = wide.sub(wide[base], axis=0).drop(columns=base)
-    return apart.stack().reset_index(name="difference")
+    apart: Any = wide.sub(wide[base], axis=0)
+    there = table.loc[table[along] != base, [*by, along]].drop_duplicates()  # not every data set has all settings
+    return there.merge(apart.stack().reset_index(name="difference"), how="left")
 
 
 def mean_curves(table: pd.DataFrame, values: Sequence[str], by: Sequence[str]) -> pd.DataFrame:

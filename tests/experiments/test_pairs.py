@@ -59,4 +59,6 @@ def test_recorded_tables_are_drawn_and_say_what_is_documented(name, table):
     documented = experiment.deviations(table.size)
     assert not [f.name for f in findings.values() if f.counts and not f.held and f.name not in documented]
     assert set(documented) <= set(findings)
-    assert not [name for name in documented if findings[name].held], "documented as not holding, yet it held"
+    others = [other for of, other in TABLES if of == name and other.size == table.size and other.file != table.file]
+    lost = {f.name for other in others for f in experiment.check(other.table) if not f.held}  # on another processor
+    assert not [n for n in documented if findings[n].held and n not in lost], "documented as not holding, yet it held"

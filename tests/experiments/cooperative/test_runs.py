@@ -1,5 +1,6 @@
 """Rows of the sweeps on graphs so small that they can be checked against the primitives and by brute force."""
 
+import pandas as pd
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -199,3 +200,17 @@ def test_micro_f1_counts_all_decisions():
     true, false, missed = (sum(d == kind for d in decisions) for kind in ((True, True), (True, False), (False, True)))
     assert accuracy_runs.micro_f1(logits, y) == pytest.approx(true / (true + (false + missed) / 2))
     assert accuracy_runs.micro_f1(logits, torch.tensor([2, 0, 0])) == pytest.approx(2 / 3)
+
+
+def test_differences_are_of_the_settings_that_a_data_set_has_and_undefined_where_a_run_has_none() -> None:
+    rows = [
+        ("a", 0, 1.0, 0.5),
+        ("a", 0, 4.0, 0.75),
+        ("a", 0, 16.0, float("nan")),
+        ("b", 0, 1.0, 0.5),
+        ("b", 0, 16.0, 1),
+    ]
+    table = pd.DataFrame(rows, columns=["dataset", "seed", "kappa", "f1"])
+    found = accuracy_runs.paired_differences(table, value="f1", by=["dataset", "seed"], along="kappa", base=1.0)
+    assert found[["dataset", "kappa"]].values.tolist() == [["a", 4.0], ["a", 16.0], ["b", 16.0]]
+    assert found.difference.tolist() == pytest.approx([0.25, float("nan"), 0.5], nan_ok=True)
