@@ -66,13 +66,14 @@ def fluctuation(losses: pd.Series) -> float:
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     runs, by = per_run(table), ["dataset"]
     rows: Any = shown(table)
+    evaluated = rows[rows.test_accuracy.notna() | (rows.epoch % rows.evaluate_every == 0)]
     learnt = claims.trained(
-        rows[rows.test_accuracy.notna() | (rows.epoch % rows.evaluate_every == 0)],
+        evaluated,
         value="test_accuracy",
         along="epoch",
         by=["dataset", "approach"],
     )
-    first = shown(table).query("epoch <= @FIRST_EPOCHS").assign(test_error=lambda rows: 1 - rows.test_accuracy)
+    first = evaluated.query("epoch <= @FIRST_EPOCHS").assign(test_error=lambda rows: 1 - rows.test_accuracy)
     compared = [
         claims.within(
             "mini-batches-differ",

@@ -285,3 +285,7 @@ def test_of_a_confirmed_table_whose_grid_grew_the_rest_alone_is_run_and_the_tabl
     again = read_recorded(record(experiment.runs(store=FileStore(toys / "rest.jsonl"), kept=kept)))
     assert again.points == (4, 4) and again.changed_since() == [] and not again.confirmed
     assert "(some points on 20" in again.provenance() and "by 3 of 3 points" in again.provenance()
+    edit(toys, "fig1.yaml", "number: [1, 2, 3, 4]", "number: [1, 2, 3, 4, 5]")
+    kept = kept_runs(load_experiment("toys/fig1").tasks())
+    once_more = record(load_experiment("toys/fig1").runs(store=FileStore(toys / "more.jsonl"), kept=kept))
+    assert read_recorded(once_more).provenance() == again.provenance(), "of the first points it is still told"

@@ -290,7 +290,7 @@ def _kept_run(table: Recorded, task: Task, rows: pd.DataFrame, measured: list[st
     shown: Any = rows[measured]
     cells = shown.to_dict("records")
     lines = [{name: value for name, value in row.items() if value == value} for row in cells]
-    about = {name: table.about.get(name, "") for name in task.point.tags}
+    about = {name: table.about.get(name, "") for name in [*task.point.tags, *table.about.keys() & {"earlier"}]}
     if table.about.get("code") != task.point.tags["code"]:
         again = table.confirmed
         earlier = f"{table.about['date']}, confirmed on {again['date']} by {again['points']} points"
