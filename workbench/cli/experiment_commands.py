@@ -98,8 +98,7 @@ def run(
     if confirm_seconds is not None:
         if record or overrides:
             raise ValueError("--confirm compares points with the recorded table; omit --record and --set")
-        where = {"size": how["size"], "device": how["device"], "seconds": confirm_seconds}
-        write_lines(confirm_table(experiment.sweep, open_store(store), **where))
+        write_lines(confirm_table(experiment.sweep, open_store(store), seconds=confirm_seconds, **how))
         return
     figures = [experiment] if overrides else load_figures(experiment.sweep.views)
     how |= {"overrides": overrides, "record_table": record, "width": terminal_width()}

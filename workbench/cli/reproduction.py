@@ -22,7 +22,7 @@ from workbench.experiment.recorded import (
     to_confirm,
 )
 from workbench.experiment.summary import log_summary
-from workbench.experiment.sweep import Progress, WorkBar, run_sweep, slowest
+from workbench.experiment.sweep import Progress, WorkBar, slowest
 from workbench.experiment.table import labels, table_of, to_read
 from workbench.files import write_file
 from workbench.paths import shown_path
@@ -101,15 +101,14 @@ def _recorded_runs(sweep: Experiment, store: Store, size: str, device: str | Non
     return kept_runs([task for task in tasks if task.point.key not in stored])
 
 
-def confirm_table(sweep: Experiment, store: Store, *, size: str, device: str | None, seconds: float) -> list[str]:
+def confirm_table(sweep: Experiment, store: Store, *, seconds: float, **how: Any) -> list[str]:
     """Runs points of a recorded table again by the present code, and notes there that their rows are the recorded ones.
 
     Args:
         sweep: with points of its own.
         store: keeps the runs.
-        size: "smoke", "real" or "paper".
-        device: None: the size's.
-        seconds: after which, as the table tells, no further point is begun.
+        seconds: that the points may take together, as the table tells.
+        **how: options of `Experiment.runs`.
 
     Returns:
         Lines to print.
@@ -117,12 +116,12 @@ def confirm_table(sweep: Experiment, store: Store, *, size: str, device: str | N
     Raises:
         ValueError: no such table, one that can't be confirmed, or rows that differ.
     """
-    tasks = sweep.tasks(size=size, device=device)
+    tasks = sweep.tasks(size=how["size"], device=how["device"])
     table = table_of_points(tasks)
     if not table.changed_since():
         return [f"{shown_path(table.file)}: {table.provenance()}"]
     chosen = to_confirm(table, tasks, seconds)
-    runs = run_sweep(chosen, sweep.module.run, store, progress=True)
+    runs = sweep.runs(store=store, progress=True, only={task.point.key for task in chosen}, **how)
     failed = [f"{run.point.label}: {run.error}" for run in runs if run.status != FINISHED]
     if found := failed or confirm(table, chosen, runs):
         shown = "\n".join(f"  {line}" for line in found[:_SHOWN])

@@ -177,10 +177,11 @@ class Experiment:
         in_subprocess: bool | None = None,
         executor: Executor = "processes",
         kept: Sequence[Run] = (),
+        only: Collection[str] | None = None,
     ) -> list[Run]:
         """Like `run`, but return the runs themselves; `progress` may be a bar of several sweeps.
 
-        Points of which a run is `kept` are neither run nor stored.
+        Points of which a run is `kept` are neither run nor stored; with `only`, nor are those with other keys.
         """
         found = self.configs(size=size, device=device, overrides=overrides)
         if size == "paper":
@@ -191,6 +192,7 @@ class Experiment:
         store.check()
         store.close_orphans()
         tasks = self.tasks(size=size, device=device, overrides=overrides)
+        tasks = [task for task in tasks if only is None or task.point.key in only]
         done = {run.point.key: run for run in kept}
         waiting = [task for task in tasks if task.point.key not in done]
         for run in run_sweep(waiting, self.sweep.module.run, store, limits=limits, progress=progress):

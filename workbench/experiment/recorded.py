@@ -94,7 +94,8 @@ class Recorded:
             return f"changes of its code since are {UNKNOWN}"
         since = "since it was recorded"
         if (again := self.confirmed) and (changed or self.about.get("code") != again["code"]):
-            since = f"since {again['date']}, when {again['points']} points, run again, gave the recorded rows"
+            gave = f"{again['points']} points, run again, gave the recorded rows (seconds aside)"
+            since = f"since {again['date']}, when {gave}"
         elif some := self.about.get("earlier"):
             since += f" (some points on {next(filter(None, some)) if isinstance(some, list) else some})"
         if not changed:
@@ -209,7 +210,10 @@ def to_confirm(table: Recorded, tasks: Sequence[Task], seconds: float) -> list[T
     Args:
         table: recorded by an earlier code.
         tasks: all points of its sweep and size.
-        seconds: after which, as the table tells, no further point is begun.
+        seconds: that all may take together, as the table tells; one is chosen in any case.
+
+    Returns:
+        Some of the tasks, in their order.
 
     Raises:
         ValueError: the table is one of timings, its points have no recorded seconds, or are of other data.
@@ -225,16 +229,16 @@ def to_confirm(table: Recorded, tasks: Sequence[Task], seconds: float) -> list[T
     }
     if not took:
         raise ValueError(f"{place} has no point of the present grid on this device and these data sets: use --record")
-    chosen: list[Task] = []
+    chosen: list[int] = []
     seen: set[tuple[str, str]] = set()
     for number in sorted(took, key=took.__getitem__):
         config = settings(tasks[number].point.config)
         values = {(axis, str(config.get(axis))) for axis in axes if axis not in _REPEATS}
         if not chosen or (values - seen and took[number] <= seconds):
-            chosen.append(tasks[number])
+            chosen.append(number)
             seconds -= took[number]
             seen |= values
-    return chosen
+    return [tasks[number] for number in sorted(chosen)]
 
 
 def confirm(table: Recorded, tasks: Sequence[Task], runs: Sequence[Run]) -> list[str]:

@@ -72,7 +72,7 @@ def test_exact_is_said_only_where_parts_are_and_a_warning_given_only_where_they_
                 if "Aggregation" in case.named and _padded_rows(mb) > MAX_PADDED:
                     continue
                 found = _detect(library, case, mb, merged=merged)
-                if found is not None and not _is_equal_by_chance(found, mb):
+                if found is not None and not (case.outcome == "warned" and _is_equal_by_chance(found, mb)):
                     assert_right(found)
 
 
@@ -81,7 +81,7 @@ def _padded_rows(mb: wb.MiniBatch) -> int:
 
 
 def _is_equal_by_chance(found: Detection, mb: wb.MiniBatch) -> bool:
-    """Parts lack rows, so that the layer may deviate, but no lost message is the largest, or no seed reads its row."""
+    """Parts lack rows, so that an inexact layer may deviate, but no row that it reads of these reaches a seed."""
     said = found.result.exact is False and found.is_exact
     return said and overlap(mb.split(torch.arange(mb.num_seeds) % 4)).lacks_any
 

@@ -117,8 +117,9 @@ def check_exact(
 
     The price is that of 8 forward and backward passes on a few dozen nodes, whatever the size of the batch. An inexact
     model may cost 8 more, and one split of the batch: where its seeds share no nodes, or the parts have all rows of
-    the nodes that they read, some layers are exact that are not in other batches. Parts that agree by chance are not
-    found out, such as where the maximum of neighbours is none that they lack: the whole batch may not fit.
+    the nodes that they read, some layers are exact that are not in other batches. Parts of this batch that agree by
+    chance are not found out, as the whole batch may not fit; and where many nodes have equal features, a layer that
+    takes maxima may be called inexact, as rounding chooses which of equal neighbours gets the gradient.
     `train_step`, `accumulate` and `micro_batches` pay it once per model.
 
     Args:
