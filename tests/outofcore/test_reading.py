@@ -117,6 +117,22 @@ def test_buckets_of_training_nodes_that_have_most_edges_are_expected(tmp_path: P
     assert equal.read_bytes - io.row_bytes < 0.9 * io.edge_bytes
 
 
+@pytest.mark.parametrize(
+    ("train_idx", "num_partitions", "error", "text"),
+    [
+        ([0, 1], 0, ValueError, "num_partitions is 0"),
+        ([0, 1], 4, ValueError, "whole number from 1 to 3"),
+        ([0, 3], 2, IndexError, "train_idx"),
+        ([1, 1], 2, ValueError, "more than once"),
+        ([0.5], 2, TypeError, "train_idx"),
+    ],
+)
+def test_arguments_of_expected_buckets(train_idx: list[float], num_partitions: int, error: Any, text: str) -> None:
+    graph = wb.Graph.from_edges([0, 1], [1, 2], num_nodes=3)
+    with pytest.raises(error, match=text):
+        wb.outofcore.expected_buckets(graph, torch.tensor(train_idx), num_partitions)
+
+
 def test_the_disk_decides() -> None:
     fast = planned()
     assert fast.best.method == "belady" and fast.gap_bytes == 100

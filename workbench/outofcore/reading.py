@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from workbench.core.errors import CapacityError, check_at_least, check_bytes, check_type, check_vector
+from workbench.core.errors import CapacityError, check_at_least, check_bytes, check_ids, check_type, check_vector
 from workbench.core.graph import Graph
 from workbench.core.trace import AccessTrace
 from workbench.core.units import format_bytes
@@ -279,7 +279,14 @@ def expected_buckets(graph: Graph, train_idx: Tensor, num_partitions: int) -> Te
 
     Returns:
         float64 [p, p], by the partitions of source and destination; it adds up to the number of edges.
+
+    Raises:
+        TypeError: `train_idx` are no integers.
+        ValueError: repeated training nodes, or `num_partitions` is not from 1 to the number of nodes.
+        IndexError: a training node out of range.
     """
+    train_idx = check_ids("train_idx", train_idx, graph.num_nodes, unique=True).cpu()
+    check_at_least("num_partitions", num_partitions, 1, most=max(1, graph.num_nodes))
     size, num_train = graph.num_nodes, len(train_idx)
     is_train = torch.zeros(size, dtype=torch.uint8)
     is_train[train_idx] = 1

@@ -1,5 +1,6 @@
 """Out-of-memory (OOM) recovery: roll back the failed micro-batch, split it, run the pieces instead."""
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -115,6 +116,7 @@ def attempt(
             raise
         failure = error
     failure.__traceback__ = failure.__context__ = failure.__cause__ = None
+    gc.collect()  # cycles, such as those of numba's compiler, keep tensors of frames that have ended
     drop_abandoned_backward()
     torch.clear_autocast_cache()
     if torch.cuda.is_initialized():

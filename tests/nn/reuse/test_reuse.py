@@ -1,7 +1,6 @@
 """Models that reuse buffers equal plain ones and allocate next to nothing."""
 
 import copy
-import gc
 import importlib
 import pickle
 
@@ -97,8 +96,6 @@ def test_pieces_of_a_batch_that_ran_out_of_memory(share: float) -> None:
     reusing.workspace.release()  # type: ignore[union-attr]
     needed = wb.measure_peak(step)
     reusing.workspace.release()  # type: ignore[union-attr]
-    mb.split(wb.partition_batch(mb, 2))  # compiles what follows: until it is collected, what numba leaves keeps arrays
-    gc.collect()
     splits: list[str] = []
     with wb.limit_memory(int(share * needed)):
         loss = wb.train_step(

@@ -179,3 +179,32 @@ def test_options_decide_what_is_known() -> None:
         result = wb.check_exact(nn.ModuleList([inexact]), MERGED)
         assert (result.exact, result.module, result.deviation) == (False, "0", None)
         assert wb.check_exact(nn.ModuleList([exact]), MERGED).exact is None
+
+
+class Points(nn.Module):
+    """Two layers that take the maximum over messages of neighbours; three channels are positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        layer = pytest.importorskip("torch_geometric.nn").PointNetConv
+        self.layers = nn.ModuleList(layer(nn.Linear(7, 4)) for _ in "ab")
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, x[:, :3], edge_index)
+        return x
+
+
+class CentredPoints(Points):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = super().forward(x, edge_index)
+        return x - x.mean(0)
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_rounding_between_equal_features_is_no_deviation(number: int) -> None:
+    """It chooses which of equal neighbours gets the gradient of a maximum, in the whole batch and in parts."""
+    x = (MERGED.node_ids[:, None] % max(number, 1) + torch.arange(4)).float().cos() * min(number, 1)
+    assert wb.check_exact(Points(), MERGED, x=x).exact is True
+    assert wb.check_exact(CentredPoints(), MERGED, x=x).exact is False

@@ -39,6 +39,7 @@ from workbench.training.exactness.trial import (
     small_batch,
     trials_of,
     try_wiring,
+    used_dtype,
 )
 
 _USED_BY_OWN = {nn.Linear, nn.ReLU, nn.ELU, nn.LayerNorm, nn.BatchNorm1d, nn.Identity, nn.LSTM}
@@ -118,9 +119,9 @@ def check_exact(
     The price is that of 8 forward and backward passes on a few dozen nodes, whatever the size of the batch. An inexact
     model may cost 8 more, and one split of the batch: where its seeds share no nodes, or the parts have all rows of
     the nodes that they read, some layers are exact that are not in other batches. Parts of this batch that agree by
-    chance are not found out, as the whole batch may not fit; and where many nodes have equal features, a layer that
-    takes maxima may be called inexact, as rounding chooses which of equal neighbours gets the gradient.
-    `train_step`, `accumulate` and `micro_batches` pay it once per model.
+    chance are not found out, as the whole batch may not fit; nor is what deviates between equal features alone, such as
+    the gradient of a maximum, which rounding gives to one of equal neighbours. `train_step`, `accumulate` and
+    `micro_batches` pay it once per model.
 
     Args:
         model: the module, in its current mode: BatchNorm in eval mode is exact.
@@ -228,9 +229,7 @@ def _tried(subject: Subject, dtype: torch.dtype | None) -> Exactness:
     Raises:
         UndecidedError: Rounding, or the parts, can hide what the model does.
     """
-    own_dtype = next((p.dtype for p in subject.model.parameters() if p.is_floating_point()), torch.float32)
-    used = dtype or own_dtype
-    trials = []
+    used, trials = used_dtype(subject.model, dtype), []
     for trial in trials_of(subject, dtype):
         if not trial.deviation <= INEXACT[used]:
             return _inexact(subject, trial, dtype, INEXACT[used])
@@ -256,7 +255,7 @@ def _inexact(subject: Subject, trial: Trial, dtype: torch.dtype | None, toleranc
     name = first_inexact(model, trial, tolerance)
     if not name:  # equal features may hide where it is
         try:
-            name = first_inexact(model, try_wiring(subject, dtype, WIRINGS[1], randomised=True), tolerance)
+            name = first_inexact(model, try_wiring(subject, dtype, WIRINGS[1], "random"), tolerance)
         except Exception:
             name = ""
     module = model.get_submodule(name)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import gcd
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -519,8 +519,15 @@ class Subject:
         return overlap(self.parts or mb.split(torch.arange(mb.num_seeds, device=mb.device) % _PARTS_OF_BATCH))
 
 
+Features = Literal["given", "moved", "random"]
+"""Those of the batch, the same with noise of a thousandth, or random ones, with random values for parameters of 0."""
+
+
 def trials_of(subject: Subject, dtype: torch.dtype | None) -> Iterator[Trial]:
     """Try a model on each wiring that it runs on, at least one.
+
+    A deviation counts if it is there between distinct features, too: of neighbours with equal ones, rounding chooses
+    which gets the gradient of a maximum.
 
     Raises:
         Exception: The one of the first wiring, if it runs on none.
@@ -530,7 +537,9 @@ def trials_of(subject: Subject, dtype: torch.dtype | None) -> Iterator[Trial]:
         if wiring is OF_ITS_DEGREES and len(errors) < number:
             return
         try:
-            trial = try_wiring(subject, dtype, wiring, randomised=number == 1)
+            trial = try_wiring(subject, dtype, wiring, "random" if number == 1 else "given")
+            if number != 1 and not trial.deviation <= INEXACT[used_dtype(subject.model, dtype)]:
+                trial = try_wiring(subject, dtype, wiring, "moved")
         except Exception as error:
             errors.append(error)
         else:
@@ -539,8 +548,13 @@ def trials_of(subject: Subject, dtype: torch.dtype | None) -> Iterator[Trial]:
         raise errors[0]
 
 
-def try_wiring(subject: Subject, dtype: torch.dtype | None, wiring: Wiring, *, randomised: bool = False) -> Trial:
-    """Try a model on one small batch in `dtype`, or its own; `randomised` replaces features, and parameters that are 0.
+def used_dtype(model: nn.Module, dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype of a trial; None: the model's."""
+    return dtype or next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+
+
+def try_wiring(subject: Subject, dtype: torch.dtype | None, wiring: Wiring, features: Features = "given") -> Trial:
+    """Try a model on one small batch in `dtype`, or its own.
 
     Raises:
         UndecidedError: The parts differ from the whole, but the model draws random numbers.
@@ -549,21 +563,20 @@ def try_wiring(subject: Subject, dtype: torch.dtype | None, wiring: Wiring, *, r
     small, device = small_batch(mb, dtype, wiring), model_device(model) or mb.device
     assert small is not None
     given = (subject.rows.x, subject.rows.aggregated)
-    rows = Inputs(*(_taken_rows(t, mb, small, device, dtype, randomised) for t in given))
+    rows = Inputs(*(_taken_rows(t, mb, small, device, dtype, features) for t in given))
     small = SmallBatch(small.mb.to(device), small.rows.to(device), small.part.to(device))
     with warnings.catch_warnings(action="ignore"), _uncompiled():
         before, trial, is_random = random_state(device), None, True
         for modes in MODES:  # the first in which nothing is random, so that runs can be compared
             with borrowed_model(model, dtype, modes=modes) as parameters:
-                if randomised and dtype is not None:
+                if features == "random" and dtype is not None:
                     _replace_zeros(parameters)
                 trial = try_model(model, parameters, small, rows, subject.forward)
                 is_random = not all(map(torch.equal, before, random_state(device)))
             if not is_random:
                 break
     assert trial is not None
-    own_dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    if is_random and not trial.deviation <= INEXACT[dtype or own_dtype]:
+    if is_random and not trial.deviation <= INEXACT[used_dtype(model, dtype)]:
         raise UndecidedError("the model draws random numbers in eval mode too")
     return trial
 
@@ -577,7 +590,7 @@ def _replace_zeros(parameters: list[Tensor]) -> None:
 
 
 def _taken_rows(
-    rows: Any, mb: MiniBatch, small: SmallBatch, device: torch.device, dtype: torch.dtype | None, randomised: bool
+    rows: Any, mb: MiniBatch, small: SmallBatch, device: torch.device, dtype: torch.dtype | None, features: Features
 ) -> Any:
     """The small batch's rows of all tensors with a row per input, on the model's device; other tensors are kept."""
     total, count = mb.num_inputs, small.mb.num_inputs
@@ -587,9 +600,11 @@ def _taken_rows(
         if isinstance(value, Tensor):
             has_rows = value.shape[:1] in ((total,), (count,))
             value = value[small.rows.to(value.device)] if value.shape[:1] == (total,) else value
-            if randomised and has_rows and value.is_floating_point():
-                value = torch.randn(value.shape, generator=generator).to(value)
-            return value.detach().to(device, dtype if value.is_floating_point() else None)
+            value = value.detach().to(device, dtype if value.is_floating_point() else None)
+            if features == "given" or not has_rows or not value.is_floating_point():
+                return value
+            noise, size = torch.randn(value.shape, generator=generator).to(value), value.square().mean().sqrt()
+            return noise if features == "random" else value + 1e-3 * torch.where(size > 0, size, 1) * noise
         if value is None or isinstance(value, (int, float, str)):
             return value
         raise UndecidedError(f"its inputs contain a {type(value).__name__}, of which rows can't be taken")
