@@ -4,7 +4,16 @@ from hypothesis import given, strategies as st
 from torch import Tensor
 
 from tests.strategies import graphs, random_edges
-from workbench.kernels.csr import Csr, find_pairs, find_pairs_torch, group_rows, group_rows_torch, index_dtype
+from workbench.kernels.csr import (
+    Csr,
+    find_pairs,
+    find_pairs_torch,
+    group_rows,
+    group_rows_torch,
+    index_dtype,
+    offsets,
+    sort_by_row,
+)
 from workbench.kernels.transpose import (
     symmetric_rows,
     symmetric_rows_torch,
@@ -38,6 +47,27 @@ def test_group_rows_equals_torch(sizes, dtype, in_order):
     result = group_rows(row, col, sizes[0], sizes[0])
     assert_equal(result, group_rows_torch(row, col, sizes[0], sizes[0]))
     assert (result.order is None) == bool((row.diff() >= 0).all())
+
+
+@pytest.mark.parametrize("num_rows", [1, 255, 256, 257, 5000, 2**16, 2**17 + 1, 2**24 + 1])
+@pytest.mark.parametrize("num_edges", [0, 1, 1000, 300_000])
+@pytest.mark.parametrize("values", ["positions", "given", None])
+@pytest.mark.parametrize("both", [False, True])
+def test_sorting_in_buckets_keeps_the_order_of_rows(num_rows, num_edges, values, both):
+    """Of one bucket or many, the last one partly filled or empty, of one range of edges or several."""
+    row, col = tensors((num_rows, num_edges, 5), torch.int32)
+    weight = torch.arange(num_edges, dtype=torch.float32)
+    found = sort_by_row(row, col, num_rows, torch.int64, values=weight if values == "given" else values, both=both)
+    entries = torch.arange(num_edges).repeat_interleave(1 + (both & (row != col)).long())
+    is_reverse = torch.cat([entries.new_zeros(1), entries.diff()])[: len(entries)] == 0
+    is_reverse[:1] = False
+    rows, cols = (
+        torch.where(is_reverse, col[entries], row[entries]),
+        torch.where(is_reverse, row[entries], col[entries]),
+    )
+    order = torch.argsort(rows, stable=True)
+    expected = {"positions": entries[order], "given": weight[entries[order]], None: None}[values]
+    assert_equal(Csr(*found), Csr(offsets(torch.bincount(rows, minlength=num_rows)), cols[order].long(), expected))
 
 
 @given(lists, dtypes, st.sampled_from((None, torch.float32, torch.float64, torch.bfloat16)))

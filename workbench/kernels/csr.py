@@ -1,8 +1,9 @@
 """Building a CSR (grouping edges by row, removing duplicate columns) and searching it: repeats, edges between pairs."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +15,11 @@ from workbench.kernels.threads import num_chunks, parallel_rows, run_tasks
 
 _MIN_EDGES = 1 << 16
 
-_MAX_SCANS = 8  # every range scans the whole edge list, so more ranges only compete for memory bandwidth
+_MAX_PLACED = 1 << 17  # edges whose rows fit into a cache, so that each is written to its row at once
+
+_BUCKET_BITS = 8
+
+_MAX_SHIFT = 16  # rows of a bucket are numbered in 16 bits
 
 
 class Csr(NamedTuple):
@@ -56,13 +61,16 @@ def group_rows(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Csr:
     """
     if row.device.type != "cpu":
         return group_rows_torch(row, col, num_rows, num_cols)
-    indptr, chunks = count_rows(row, col, num_rows, False)
-    if _is_non_decreasing(row.numpy()):
+    r, c, is_sorted = row.numpy(), col.numpy(), _is_non_decreasing(row.numpy())
+    if not is_sorted and len(row) > _MAX_PLACED:
+        return Csr(*sort_by_row(row, col, num_rows, index_dtype(num_cols), values="positions"))
+    counts = torch.zeros(num_rows, dtype=torch.int64)
+    _count(r, counts.numpy())
+    indptr = offsets(counts)
+    if is_sorted:
         return Csr(indptr, col.to(index_dtype(num_cols), copy=True))
     indices, order = torch.empty(len(row), dtype=index_dtype(num_cols)), torch.empty(len(row), dtype=torch.int64)
-    cursor = indptr[:-1].clone().numpy()
-    r, c, i, o = row.numpy(), col.numpy(), indices.numpy(), order.numpy()
-    run_ranges(lambda lo, hi: _place(r, c, lo, hi, cursor, i, o), ranges_by_edges(indptr, chunks))
+    _place(r, c, indptr[:-1].clone().numpy(), indices.numpy(), order.numpy())
     return Csr(indptr, indices, order)
 
 
@@ -132,16 +140,7 @@ def ranges_by_edges(indptr: Tensor, chunks: int) -> list[int]:
 
 def range_count(num_edges: int) -> int:
     """Return the number of row ranges that threads work on."""
-    return min(_MAX_SCANS, num_chunks(num_edges, _MIN_EDGES))
-
-
-def count_rows(row: Tensor, col: Tensor, num_rows: int, both: bool) -> tuple[Tensor, int]:
-    """Return the `indptr` of the edges (and, with `both`, of their reverses) and the number of ranges to use."""
-    counts = torch.zeros(num_rows, dtype=torch.int64)
-    chunks = range_count(len(row))
-    r, c, n = row.numpy(), col.numpy(), counts.numpy()
-    run_ranges(lambda lo, hi: _count(r, c, both, lo, hi, n), [num_rows * i // chunks for i in range(chunks + 1)])
-    return offsets(counts), chunks
+    return num_chunks(num_edges, _MIN_EDGES)
 
 
 @compiled
@@ -153,28 +152,111 @@ def _is_non_decreasing(values):
 
 
 @compiled
-def _count(row, col, both, lo, hi, counts):
-    """Count the edges of rows [lo, hi); with `both`, an edge that is not a self loop also counts for its column."""
+def _count(row, counts):
     for e in range(len(row)):
-        r = row[e]
-        if lo <= r < hi:
-            counts[r] += 1
-        if both:
-            c = col[e]
-            if c != r and lo <= c < hi:
-                counts[c] += 1
+        counts[row[e]] += 1
 
 
 @compiled
-def _place(row, col, lo, hi, cursor, indices, order):
-    """Write the edges of rows [lo, hi) to the positions in `cursor`, in the caller's order."""
+def _place(row, col, cursor, indices, order):
     for e in range(len(row)):
-        r = row[e]
-        if lo <= r < hi:
-            slot = cursor[r]
-            cursor[r] = slot + 1
-            indices[slot] = col[e]
-            order[slot] = e
+        slot = cursor[row[e]]
+        cursor[row[e]] = slot + 1
+        indices[slot], order[slot] = col[e], e
+
+
+def sort_by_row(
+    row: Tensor,
+    col: Tensor,
+    num_rows: int,
+    dtype: torch.dtype,
+    *,
+    values: Tensor | Literal["positions"] | None = None,
+    both: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Sort edges by row, and with `both` their reverses; a row's edges keep the caller's order.
+
+    Writing every edge to its row at once would wait for memory: rows are many, and the next place of each is in a cache
+    line of its own. So edges are first written to buckets of consecutive rows, few enough that the places where these
+    grow stay in the cache, and then each bucket, whose rows do, is sorted by itself.
+
+    Args:
+        row: int32 or int64 [num_edges], in [0, num_rows).
+        col: int32 or int64 [num_edges].
+        dtype: of the sorted columns.
+        values: any [num_edges], sorted with the edges; "positions": those of the edges in the caller's list.
+        both: add the reverse of every edge that is not a self loop, right behind it.
+
+    Returns:
+        The rows' offsets, int64 [num_rows + 1], the columns, and the values if there are any.
+    """
+    shift = min(_MAX_SHIFT, max(_MAX_SHIFT // 2, num_rows.bit_length() - _BUCKET_BITS))
+    buckets, chunks = (num_rows >> shift) + 1, range_count(len(row))
+    ranges = list(pairwise(len(row) * i // chunks for i in range(chunks + 1)))
+    given = None if values is None or isinstance(values, str) else values
+    r, c, v = row.numpy(), col.numpy(), None if given is None else given.numpy()
+    counts = np.zeros((chunks, buckets), np.int64)
+    run_tasks([partial(_count_buckets, *ranges[i], r, c, both, shift, counts[i]) for i in range(chunks)])
+    ends = np.cumsum(counts.T).reshape(buckets, chunks).T
+    slots, total = np.ascontiguousarray(ends - counts), int(counts.sum())
+    starts = torch.from_numpy(np.append(slots[0], total))
+    indptr, indices = torch.zeros(num_rows + 1, dtype=torch.int64), torch.empty(total, dtype=dtype)
+    out = None if values is None else torch.empty(total, dtype=torch.int64 if given is None else given.dtype)
+    within = torch.empty(total, dtype=torch.uint16)
+    p, i, o, n, s = (None if t is None else t.numpy() for t in (indptr, indices, out, within, starts))
+    run_tasks([partial(_fill_buckets, *ranges[k], r, c, v, both, shift, slots[k], n, i, o) for k in range(chunks)])
+    run_ranges(lambda lo, hi: _sort_buckets(lo, hi, s, shift, n, i, o, p), ranges_by_edges(starts, 4 * chunks))
+    return indptr, indices, out
+
+
+@compiled
+def _count_buckets(lo, hi, row, col, both, shift, counts):
+    """Count the edges of [lo, hi), and with `both` their reverses, by bucket."""
+    for e in range(lo, hi):
+        counts[row[e] >> shift] += 1
+        if both and row[e] != col[e]:
+            counts[col[e] >> shift] += 1
+
+
+@compiled
+def _fill_buckets(lo, hi, row, col, values, both, shift, slots, within, columns, out):
+    """Write edges [lo, hi) from the slot of their bucket on, with their values or positions unless `out` is None."""
+    low = (1 << shift) - 1
+    for e in range(lo, hi):
+        r, c = row[e], col[e]
+        for _ in range(1 + (both and r != c)):
+            slot = slots[r >> shift]
+            slots[r >> shift] = slot + 1
+            within[slot], columns[slot] = r & low, c
+            if out is not None:
+                out[slot] = e if values is None else values[e]
+            r, c = c, r
+
+
+@compiled
+def _sort_buckets(lo, hi, starts, shift, within, columns, out, indptr):
+    """Sort buckets [lo, hi) by the rows' numbers `within` them."""
+    cursor = np.empty((1 << shift) + 1, np.int64)
+    for b in range(lo, hi):
+        first, end, row = starts[b], starts[b + 1], b << shift
+        num_rows, numbers = min(1 << shift, len(indptr) - 1 - row), within[first:end]
+        cursor[: num_rows + 1] = 0
+        for e in range(len(numbers)):
+            cursor[numbers[e] + 1] += 1
+        for i in range(num_rows):
+            cursor[i + 1] += cursor[i]
+            indptr[row + i + 1] = first + cursor[i + 1]
+        _move(columns[first:end], numbers, cursor.copy())
+        if out is not None:
+            _move(out[first:end], numbers, cursor)
+
+
+@compiled
+def _move(values, numbers, cursor):
+    before = values.copy()
+    for e in range(len(numbers)):
+        values[cursor[numbers[e]]] = before[e]
+        cursor[numbers[e]] += 1
 
 
 @compiled

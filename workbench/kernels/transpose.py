@@ -10,15 +10,17 @@ from torch import Tensor
 
 from workbench.kernels.csr import (
     Csr,
-    count_rows,
     group_rows,
     index_dtype,
     offsets,
     range_count,
     ranges_by_edges,
     run_ranges,
+    sort_by_row,
 )
 from workbench.kernels.jit import compiled
+
+_MAX_INSERTED = 24  # columns of a row that are sorted by insertion, without a call per row
 
 
 class Transposed(NamedTuple):
@@ -168,7 +170,9 @@ def symmetric_rows(row: Tensor, col: Tensor, weight: Tensor | None, num_rows: in
     """
     if row.device.type != "cpu":
         return symmetric_rows_torch(row, col, weight, num_rows)
-    indptr, indices, values = _both_directions(row, col, _summable(weight), num_rows)
+    indptr, indices, values = sort_by_row(
+        row, col, num_rows, index_dtype(num_rows), values=_summable(weight), both=True
+    )
     return _merge_duplicates(indptr, indices, values, None if weight is None else weight.dtype)
 
 
@@ -265,39 +269,6 @@ def _merge_duplicates_torch(rows: Tensor, cols: Tensor, weight: Tensor | None, n
     return Csr(indptr, pairs[1], None, values.new_zeros(pairs.shape[1]).index_add_(0, merged, values).to(weight.dtype))
 
 
-def _both_directions(
-    row: Tensor, col: Tensor, weight: Tensor | None, num_rows: int
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Group all edges and their reverses by row, in the caller's order."""
-    indptr, chunks = count_rows(row, col, num_rows, True)
-    num_entries = int(indptr[-1])
-    indices = torch.empty(num_entries, dtype=index_dtype(num_rows))
-    out_weight = None if weight is None else torch.empty(num_entries, dtype=weight.dtype)
-    cursor = indptr[:-1].clone().numpy()
-    r, c, w, i, o = (None if t is None else t.numpy() for t in (row, col, weight, indices, out_weight))
-    run_ranges(lambda lo, hi: _place_both(r, c, w, lo, hi, cursor, i, o), ranges_by_edges(indptr, chunks))
-    return indptr, indices, out_weight
-
-
-@compiled
-def _place_both(row, col, weight, lo, hi, cursor, indices, out_weight):
-    """Write the edges of rows [lo, hi) and, unless they are self loops, their reverses, with their weights or None."""
-    for e in range(len(row)):
-        r, c = row[e], col[e]
-        if lo <= r < hi:
-            slot = cursor[r]
-            cursor[r] = slot + 1
-            indices[slot] = c
-            if weight is not None:
-                out_weight[slot] = weight[e]
-        if c != r and lo <= c < hi:
-            slot = cursor[c]
-            cursor[c] = slot + 1
-            indices[slot] = r
-            if weight is not None:
-                out_weight[slot] = weight[e]
-
-
 @compiled
 def _merge_row(columns, weight):
     """Sort a row, move its distinct columns to its front, sum weights in the caller's order; return their number.
@@ -307,7 +278,7 @@ def _merge_row(columns, weight):
     if weight is not None:
         _sort_both(columns, weight)
     else:
-        columns.sort()
+        _sort(columns)
     count = min(1, len(columns))
     for e in range(1, len(columns)):
         if columns[e] != columns[count - 1]:
@@ -318,6 +289,19 @@ def _merge_row(columns, weight):
         elif weight is not None:
             weight[count - 1] += weight[e]
     return count
+
+
+@compiled
+def _sort(columns):
+    if len(columns) > _MAX_INSERTED:
+        columns.sort()
+        return
+    for e in range(1, len(columns)):
+        column, at = columns[e], e
+        while at > 0 and columns[at - 1] > column:
+            columns[at] = columns[at - 1]
+            at -= 1
+        columns[at] = column
 
 
 @compiled
