@@ -189,12 +189,15 @@ def sketched_probability(
     of_seeds[seeds] = share
     first = _rates(graph, of_seeds, shares[0], rate)  # the same in all draws
     total = torch.zeros_like(of_seeds)
+    ranks = torch.empty((graph.num_nodes, _RANKS), dtype=torch.float32, device=graph.device)
     for step in range(num_draws):
-        total += _probability(_least_ranks(graph, seeds, shares, first, sampler, rate, step), rate)
+        _draw_ranks(ranks, graph, seeds, shares, first, sampler, rate, step)
+        total += _probability(ranks, rate)
     return total / num_draws
 
 
-def _least_ranks(
+def _draw_ranks(
+    ranks: Tensor,
     graph: Graph,
     seeds: Tensor,
     shares: Sequence[Tensor],
@@ -202,9 +205,9 @@ def _least_ranks(
     sampler: NeighborSampler,
     rate: float,
     step: int,
-) -> Tensor:
-    """float32 [num_nodes, ranks]: least ranks of the seeds that reach each node in one draw; infinite without any."""
-    ranks = torch.full((graph.num_nodes, _RANKS), float("inf"), dtype=torch.float32, device=graph.device)
+) -> None:
+    """Fill float32 [num_nodes, ranks] with the least ranks of the seeds that reach each node; infinite without any."""
+    ranks.fill_(float("inf"))
     rates = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)
     rates[seeds] = 1.0
     add_ranks(ranks, rates, stream(sampler.seed, Purpose.ORDER, step, len(shares)))
@@ -215,7 +218,6 @@ def _least_ranks(
         drawn = sampler.draw(graph, short, layer=layer, step=step)
         pass_ranks(ranks, ranks[short], drawn.indptr, drawn.sources)
         add_ranks(ranks, rates, stream(sampler.seed, Purpose.ORDER, step, layer))
-    return ranks
 
 
 def _rates(graph: Graph, reached: Tensor, drawn_share: Tensor, rate: float) -> Tensor:
@@ -225,8 +227,8 @@ def _rates(graph: Graph, reached: Tensor, drawn_share: Tensor, rate: float) -> T
         reached: float64 [num_nodes], probability that a row is drawn from.
         drawn_share: float64 [num_nodes], probability that it draws one given in-neighbour.
     """
-    drawn = torch.where(drawn_share < _SHORT, reached * drawn_share, 0.0)
-    return to_neighbors(graph, drawn.neg_().log1p_().div_(-rate), unite=False)
+    drawn = torch.where(drawn_share < _SHORT, reached * drawn_share, 0.0).neg_().log1p_().div_(-rate)
+    return to_neighbors(graph, drawn.float(), unite=False).double()  # float32: half as much to write to at random
 
 
 def _probability(ranks: Tensor, rate: float) -> Tensor:
@@ -326,17 +328,17 @@ def to_neighbors(graph: Graph, x: Tensor, *, unite: bool) -> Tensor:
     """Combine x of every node v into all its in-neighbours: 1 − Π (1 − x(v)), or with unite=False the sum.
 
     Args:
-        x: float64 [num_nodes], probabilities, or any values if they are summed.
+        x: float64 or float32 [num_nodes], probabilities, or any values if they are summed.
         unite: 1 − Π (1 − x) instead of Σ x.
 
     Returns:
-        float64 [num_nodes].
+        [num_nodes] in the dtype of x.
     """
     if x.device.type != "cpu":
         return to_neighbors_torch(graph, x, unite=unite)
     # Partial results by the size of the graph, not by threads: any number of these gives the same sums.
     chunks = max(1, min(_MAX_CHUNKS, graph.num_edges // max(1, _EDGES_PER_SUM * graph.num_nodes)))
-    partial = torch.zeros(chunks, graph.num_nodes, dtype=torch.float64)
+    partial = torch.zeros(chunks, graph.num_nodes, dtype=x.dtype)
     arrays = graph.indptr.numpy(), graph.indices.numpy(), x.numpy()
     bounds = list(pairwise(ranges_by_edges(graph.indptr, chunks)))
 
