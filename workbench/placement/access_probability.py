@@ -212,7 +212,7 @@ def _draw_ranks(
     rates[seeds] = 1.0
     add_ranks(ranks, rates, stream(sampler.seed, Purpose.ORDER, step, len(shares)))
     for hop, drawn_share in enumerate(shares):
-        layer, reached = len(shares) - 1 - hop, _probability(ranks, rate)
+        layer, reached = len(shares) - 1 - hop, _probability(ranks, rate) if hop else rates
         rates = _rates(graph, reached, drawn_share, rate) if hop else first
         short = ((reached > 0) & (drawn_share >= _SHORT)).nonzero()[:, 0]
         drawn = sampler.draw(graph, short, layer=layer, step=step)
@@ -227,8 +227,8 @@ def _rates(graph: Graph, reached: Tensor, drawn_share: Tensor, rate: float) -> T
         reached: float64 [num_nodes], probability that a row is drawn from.
         drawn_share: float64 [num_nodes], probability that it draws one given in-neighbour.
     """
-    drawn = torch.where(drawn_share < _SHORT, reached * drawn_share, 0.0).neg_().log1p_().div_(-rate)
-    return to_neighbors(graph, drawn.float(), unite=False).double()  # float32: half as much to write to at random
+    drawn = torch.where(drawn_share < _SHORT, reached * drawn_share, 0.0).float()  # half as much to write to at random
+    return to_neighbors(graph, drawn.neg_().log1p_().div_(-rate), unite=False).double()
 
 
 def _probability(ranks: Tensor, rate: float) -> Tensor:
