@@ -79,7 +79,9 @@ def test_access_probabilities(method: str) -> None:
     options |= {"num_batches": 20} if method == "presampled" else {}
     on_cpu = wb.placement.inclusion_probability(GRAPH, SEEDS, **options)
     on_gpu = wb.placement.inclusion_probability(GRAPH.to("cuda"), SEEDS, **options)
-    assert on_gpu.is_cuda and torch.allclose(on_gpu.cpu(), on_cpu, rtol=1e-9)
+    assert on_gpu.is_cuda
+    rounding = 1e-5 if method == "sketched" else 1e-9  # sketches sum rates in float32, in another order
+    torch.testing.assert_close(on_gpu.cpu(), on_cpu, rtol=rounding, atol=1e-8)
 
 
 def test_reach_counts() -> None:
