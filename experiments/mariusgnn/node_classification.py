@@ -228,8 +228,9 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def _learnt(table: pd.DataFrame, *systems: str) -> Finding:
     """Whether some systems have learnt, each by itself: one that still rises decides nothing about the others."""
+    rows: Any = table[table.system.isin(systems)]
     found = claims.trained(
-        table[table.system.isin(systems)],
+        rows,
         value="accuracy",
         along="epoch",
         by=[*CASE, "system"],
