@@ -123,6 +123,8 @@ def test_both_implementations_agree(num_nodes: int, num_edges: int, seed: int, u
     x = torch.rand(num_nodes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     expected = to_neighbors_torch(graph, x, unite=unite)
     torch.testing.assert_close(to_neighbors(graph, x, unite=unite), expected, rtol=1e-12, atol=1e-12)
+    sums = to_neighbors(graph, x.float(), unite=False)  # as sketches do
+    torch.testing.assert_close(sums, to_neighbors_torch(graph, x, unite=False).float(), rtol=1e-5, atol=1e-5)
 
 
 def test_any_number_of_threads(num_threads: int) -> None:
