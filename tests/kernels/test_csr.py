@@ -58,13 +58,9 @@ def test_sorting_in_buckets_keeps_the_order_of_rows(num_rows, num_edges, values,
     row, col = tensors((num_rows, num_edges, 5), torch.int32)
     weight = torch.arange(num_edges, dtype=torch.float32)
     found = sort_by_row(row, col, num_rows, torch.int64, values=weight if values == "given" else values, both=both)
-    entries = torch.arange(num_edges).repeat_interleave(1 + (both & (row != col)).long())
-    is_reverse = torch.cat([entries.new_zeros(1), entries.diff()])[: len(entries)] == 0
-    is_reverse[:1] = False
-    rows, cols = (
-        torch.where(is_reverse, col[entries], row[entries]),
-        torch.where(is_reverse, row[entries], col[entries]),
-    )
+    kept = torch.stack([torch.ones(num_edges, dtype=torch.bool), row != col], 1)[:, : 1 + both]  # loops have no reverse
+    rows, cols = (torch.stack(ends, 1)[:, : 1 + both][kept] for ends in ((row, col), (col, row)))
+    entries = torch.arange(num_edges)[:, None].expand(-1, 1 + both)[kept]
     order = torch.argsort(rows, stable=True)
     expected = {"positions": entries[order], "given": weight[entries[order]], None: None}[values]
     assert_equal(Csr(*found), Csr(offsets(torch.bincount(rows, minlength=num_rows)), cols[order].long(), expected))

@@ -202,9 +202,9 @@ class CentredPoints(Points):
         return x - x.mean(0)
 
 
-@pytest.mark.parametrize("number", [0, 1, 3])
-def test_rounding_between_equal_features_is_no_deviation(number: int) -> None:
+@pytest.mark.parametrize(("distinct", "scale"), [(1, 0.0), (1, 1.0), (3, 1.0)])
+def test_rounding_between_equal_features_is_no_deviation(distinct: int, scale: float) -> None:
     """It chooses which of equal neighbours gets the gradient of a maximum, in the whole batch and in parts."""
-    x = (MERGED.node_ids[:, None] % max(number, 1) + torch.arange(4)).float().cos() * min(number, 1)
+    x = scale * (MERGED.node_ids[:, None] % distinct + torch.arange(4)).float().cos()
     assert wb.check_exact(Points(), MERGED, x=x).exact is True
     assert wb.check_exact(CentredPoints(), MERGED, x=x).exact is False
