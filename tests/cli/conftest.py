@@ -8,8 +8,9 @@ from workbench.cli import main
 
 
 @pytest.fixture
-def run(toys, tmp_path, capsys):
+def run(toys, tmp_path, capsys, monkeypatch):
     """Runs a command on the toys; returns status, stdout and stderr. The store is the test's own."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)  # with which no table is recorded
 
     def call(*arguments, store=True):
         where = ["--store", str(tmp_path / "runs.jsonl")] if store else []

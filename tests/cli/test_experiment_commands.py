@@ -267,6 +267,13 @@ def test_record_refuses_a_part_of_the_grid(run, calls):
     assert status == 1 and "omit --set" in err and calls() == []
 
 
+@pytest.mark.parametrize("command", [("run", "toys/fig1"), ("reproduce",)])
+def test_record_refuses_threads_that_wait_in_another_way(run, calls, monkeypatch, command):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    status, _, err = run(*command, "--record")
+    assert status == 1 and "--record with OMP_WAIT_POLICY=passive" in err and not calls()
+
+
 def test_confirm_notes_in_the_recorded_table_that_points_gave_their_rows(run, toys, calls):
     run("run", "toys/fig1", "--record")
     _, out, _ = run("run", "toys/fig1", "--confirm", "60")

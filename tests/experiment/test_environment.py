@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.experiment.environment import environment_tags
+from workbench.experiment.environment import check_recordable, environment_tags
 
 
 @pytest.fixture
@@ -41,3 +41,17 @@ def test_outside_a_checkout_nothing_is_known(tmp_path):
     environment_tags.cache_clear()
     tags = environment_tags(tmp_path)
     assert (tags["commit"], tags["dirty"]) == ("unknown", "unknown")
+
+
+def test_how_threads_wait_is_a_tag(tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    environment_tags.cache_clear()
+    assert environment_tags(tmp_path)["openmp"] == "default"
+    check_recordable()
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "0")
+    environment_tags.cache_clear()
+    assert environment_tags(tmp_path)["openmp"] == "OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0"
+    with pytest.raises(ValueError, match="comparable; unset OMP_WAIT_POLICY, GOMP_SPINCOUNT"):
+        check_recordable()
+    environment_tags.cache_clear()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 _LIBRARIES = ("torch", "numba", "numpy", "pymetis", "dgl", "triton")
 _TABLES = ":(exclude)experiments/results"  # what recording writes is not code that runs
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
 def check_device(device: str) -> None:
@@ -42,6 +43,28 @@ def load_average() -> str:
     return f"{os.getloadavg()[0]:.1f} of {os.cpu_count()} cores" if hasattr(os, "getloadavg") else ""
 
 
+def waiting_of_threads() -> str:
+    """How OpenMP's threads wait for work: "default", or the variables set that change it and, by that, all seconds.
+
+    Where they sleep at once, torch's small operations take twice as long and DGL's short calls up to 1.6 times.
+    """
+    return " ".join(f"{name}={os.environ[name]}" for name in _WAITING if os.environ.get(name)) or "default"
+
+
+def check_recordable() -> None:
+    """Check that seconds measured here are those of a user's process, before a table is recorded.
+
+    Raises:
+        ValueError: a variable changes how OpenMP's threads wait.
+    """
+    if (found := waiting_of_threads()) != "default":
+        names = ", ".join(setting.partition("=")[0] for setting in found.split())
+        raise ValueError(
+            f"--record with {found}: torch's and DGL's threads wait in another way than in a user's process, so that "
+            f"recorded seconds would not be comparable; unset {names}"
+        )
+
+
 @cache
 def _cpu_name() -> str:
     info = Path("/proc/cpuinfo")
@@ -52,7 +75,7 @@ def _cpu_name() -> str:
 
 @cache
 def environment_tags(root: Path) -> dict[str, str]:
-    """Tags of commit, platform, threads and versions of libraries; "dirty" if files other than tables differ."""
+    """Tags of commit, platform, threads and how they wait, and versions of libraries; "dirty" if files other than tables differ."""
     from workbench.kernels.threads import get_num_threads
 
     commit = _git(root, "rev-parse", "HEAD")
@@ -62,6 +85,7 @@ def environment_tags(root: Path) -> dict[str, str]:
         "python": platform.python_version(),
         "platform": f"{sys.platform} {platform.machine()}",
         "threads": str(get_num_threads()),
+        "openmp": waiting_of_threads(),
     }
     return tags | {f"version.{name}": found for name in _LIBRARIES if (found := _version(name))}
 

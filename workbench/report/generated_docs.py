@@ -173,7 +173,8 @@ def _origin(kept: Recorded) -> str:
     about = {key: str(value) for key, value in kept.about.items() if value != "unknown"}
     versions = [f"{name} {about[f'version.{name}']}" for name in ("torch", "dgl") if f"version.{name}" in about]
     threads = [f"{about['threads']} threads"] if "threads" in about else []
-    return ", ".join([about.get("device", "an unrecorded machine"), *threads, *versions, about["date"]])
+    waiting = [] if about.get("openmp") == "default" else ["how OpenMP's threads waited not recorded"]
+    return ", ".join([about.get("device", "an unrecorded machine"), *threads, *versions, about["date"], *waiting])
 
 
 def _benchmarks() -> Iterator[tuple[Experiment, list[Recorded]]]:
