@@ -75,7 +75,7 @@ def _cpu_name() -> str:
 
 @cache
 def environment_tags(root: Path) -> dict[str, str]:
-    """Tags of commit, platform, threads and how they wait, and versions of libraries; "dirty" if files other than tables differ."""
+    """Tags of commit, platform, threads, how they wait, and versions; "dirty" if files other than tables differ."""
     from workbench.kernels.threads import get_num_threads
 
     commit = _git(root, "rev-parse", "HEAD")
