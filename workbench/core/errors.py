@@ -24,7 +24,7 @@ ID_DTYPES = (torch.int64, torch.int32)
 
 INT64_MAX = torch.iinfo(torch.int64).max
 
-_FEW = 1 << 16  # values of which NumPy finds the smallest and the largest sooner than torch, without waking its threads
+_FEW = 1 << 20  # values: NumPy wakes no threads of OpenMP, whose spinning slows the kernels that follow
 
 
 class CapacityError(MemoryError):

@@ -18,6 +18,7 @@ from torch import Tensor
 from workbench.core.block import Block, SharedRows
 from workbench.core.errors import ID_DTYPES, check_ids, check_tensors, check_vector
 from workbench.core.shared_storage import same_record
+from workbench.kernels.buffers import filled
 from workbench.kernels.csr import group_rows, offsets
 from workbench.kernels.gather import as_integers
 from workbench.kernels.jit import compiled
@@ -98,15 +99,16 @@ def _seeds_by_part(part: Tensor, num_seeds: int) -> tuple[Tensor, list[int]]:
     if not num_seeds:
         return torch.empty(0, dtype=torch.int64), [0]
     labels = part.detach().to("cpu", torch.int64).contiguous()
-    low, high = (int(v) for v in torch.aminmax(labels))
+    low, high = int(labels.numpy().min()), int(labels.numpy().max())  # torch would wake OpenMP threads, which spin
     if low < 0:
         raise ValueError(f"part contains {low}; part numbers can't be negative (to drop seeds, sample without them)")
     if high > 4 * num_seeds + 1024:  # sparse part numbers: a counting sort over them would cost more than the batch
         labels = torch.unique(labels, return_inverse=True)[1]
         high = int(labels.max())
-    groups = group_rows(labels, torch.arange(num_seeds), high + 1, num_seeds)
+    groups = group_rows(labels, torch.from_numpy(np.arange(num_seeds)), high + 1, num_seeds)
     ends = groups.indptr[1:]
-    return groups.indices.to(torch.int64), [0, *ends[groups.indptr.diff() > 0].tolist()]
+    order = torch.from_numpy(groups.indices.numpy().astype(np.int64, copy=False))
+    return order, [0, *ends[groups.indptr.diff() > 0].tolist()]
 
 
 def _share_rows(piece: Piece, layers: list[int]) -> Piece:
@@ -136,7 +138,7 @@ class _Scratch:
         dtype = torch.int32 if num_nodes < _LABEL_LIMIT else torch.int64
         self.nodes = torch.empty(num_nodes + 1, dtype=dtype).numpy()  # + 1: _relabel also writes nodes that are not new
         self.row_starts = torch.empty(num_nodes, dtype=torch.int64).numpy()
-        self.labels = torch.zeros(num_nodes, dtype=dtype).numpy()
+        self.labels = filled(num_nodes, value=0, dtype=dtype).numpy()
         self.base = 1
 
     def begin(self, seeds: Tensor) -> int:

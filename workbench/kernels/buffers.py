@@ -45,6 +45,15 @@ def uninitialised(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -
     return out
 
 
+def filled(*shape: int, value: float, dtype: torch.dtype, device: Any = "cpu") -> Tensor:
+    """Allocate a tensor full of a value; torch.full would wake OpenMP threads, whose spinning slows CPU kernels."""
+    if torch.device(device).type != "cpu":
+        return torch.full(shape, value, dtype=dtype, device=device)
+    out = torch.empty(shape, dtype=dtype)
+    out.numpy().fill(value)
+    return out
+
+
 def to_device(tensor: Tensor, device: Any, *, non_blocking: bool = False) -> Tensor:
     """Copy a tensor to a device; from the host to a GPU without waiting, through pinned memory.
 

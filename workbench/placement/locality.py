@@ -160,7 +160,7 @@ def draw_local(
         grouped, sources = rows._replace(positions=None), indices[rows.positions]
         drawn = draw_local(sources, levels, variates, grouped, fanout, weights=weights, positions=True)
         return drawn._replace(positions=rows.positions[drawn.positions] if positions else None)
-    limits = row_limits(rows, torch.full_like(rows.degrees, fanout) if isinstance(fanout, int) else fanout)
+    limits = row_limits(rows, fanout)
     if indices.device.type != "cpu":
         return draw_local_torch(indices, levels, variates, rows, limits, weights=weights, positions=positions)
     fields = (rows.starts, rows.lengths, rows.degrees, rows.excluded, rows.first_excluded, limits)

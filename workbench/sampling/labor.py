@@ -16,6 +16,7 @@ from workbench.core.errors import check_seed
 from workbench.core.exchange import AllToAll
 from workbench.core.graph import Graph
 from workbench.core.randomness import Dependence, Purpose, Variates, check_dependence, variates
+from workbench.kernels.buffers import filled
 from workbench.kernels.hash import (
     TWO_TO_MINUS_53,
     hash_index,
@@ -197,7 +198,8 @@ def draw_shared(
 def row_limits(rows: Candidates, fanout: int | Tensor) -> Tensor:
     """Return the fanout of every row, int64 [n]; -1 becomes a number that exceeds all degrees."""
     if isinstance(fanout, int):
-        return torch.full_like(rows.degrees, fanout)
+        most = fanout if fanout >= 0 else UNLIMITED
+        return filled(len(rows.degrees), value=most, dtype=torch.int64, device=rows.degrees.device)
     return torch.where(fanout < 0, UNLIMITED, fanout)
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from workbench.core.exchange import AllToAll
 from workbench.core.randomness import Variates
-from workbench.kernels.buffers import constant
+from workbench.kernels.buffers import constant, filled
 from workbench.kernels.hash import mixed_uniform, mixed_uniform_torch
 from workbench.kernels.jit import compiled, compiled_inline
 from workbench.kernels.lanes import LANES, at_most_one, clamped_sum, compress, first_lanes, gather, hash_units, multiply
@@ -118,8 +118,8 @@ def optimise(layer: BipartiteLayer, fanout: int, rounds: int | None) -> tuple[Te
         float64 [num_sources], ρ = 1 / π, infinite for sources without edges; and the number of rounds.
     """
     bounds = _copy_bounds(layer.offsets)
-    rho = torch.ones(layer.num_sources, dtype=torch.float64)
-    least = torch.full((len(bounds) - 1, layer.num_sources), math.inf, dtype=torch.float64)
+    rho = filled(layer.num_sources, value=1.0, dtype=torch.float64)
+    least = filled(len(bounds) - 1, layer.num_sources, value=math.inf, dtype=torch.float64)
     arrays = (*layer.rows(), fanout)
     invalid = np.full(len(least), -1)
     _for_each_copy(bounds, lambda lo, hi, copy: _start_rows(lo, hi, *arrays, least[copy].numpy(), invalid[copy:]))

@@ -1,0 +1,157 @@
+"""Training from disk while the system limits the memory of the process, pages of files included.
+
+In memory, the process is killed. Mapped rows leave it to the system which pages to keep; rows that are read ahead and
+packed rows are planned. All map the graph, whose pages the system reads one by one as samples touch them.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from experiments.beyond.limited_training import (
+    AHEAD,
+    AROUND,
+    BY_PAGE,
+    GRAPH,
+    MAPPED,
+    MEMORY,
+    PACKED,
+    UNLIMITED,
+    LimitedConfig,
+    save,
+    touched_bytes,
+    trained,
+)
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+from workbench.experiment.title import Title
+
+FROM_DISK = (MAPPED, BY_PAGE, AHEAD, PACKED)
+CASE = ["graph", "rows_mib"]
+TOUCHED = 1.1
+"""Claimed of the graph's pages: bytes that the system reads over those that samples touch, at most."""
+
+
+class Config(LimitedConfig):
+    """One data set and one limit."""
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        data = config.dataset.load()
+        graph, data_bytes = f"{config.dataset.name}, {data.graph.num_nodes:,} nodes", save(config, data, folder)
+        del data
+        losses: list[float] = []
+        systems = (UNLIMITED, *([MEMORY] if config.limit_mib else []), *FROM_DISK, GRAPH, AROUND)
+        touched = touched_bytes(config, folder)
+        for system in systems:
+            row = trained(LimitedConfig(**dict(config)), folder, system)
+            found = row.pop("losses", [])
+            losses = losses or found
+            same = [loss == other for loss, other in zip(found, losses, strict=False)]
+            yield {
+                "graph": graph,
+                "system": system,
+                "data_bytes": data_bytes,
+                "same_losses": sum(same) / len(losses) if found else None,
+                "touched_bytes": touched if system in (GRAPH, AROUND) else None,
+                **row,
+            }
+
+
+def _times(table: pd.DataFrame) -> Any:
+    """Epochs that trained, by case and system, over one in memory without a limit."""
+    rows: Any = table[table.system.isin((UNLIMITED, *FROM_DISK))]
+    memory = rows[rows.system == UNLIMITED].set_index(CASE).epoch_seconds
+    others = rows[rows.system != UNLIMITED].set_index(CASE)
+    return others.assign(times=others.epoch_seconds / memory.reindex(others.index)).reset_index()
+
+
+def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
+    times: Any = _times(table).set_index([*CASE, "system"]).times
+    systems = times.index.get_level_values("system")
+    ahead, mapped = times[systems == AHEAD], times[systems == MAPPED]
+    text = "From disk, an epoch takes {ahead:.1f} times one in memory if rows are read ahead, {mapped:.1f} if mapped"
+    if table.limit_mib.isna().all():
+        return Title(text, ahead=ahead, mapped=mapped)
+    share: Any = (table.limit_mib * 2**20 / table.data_bytes)[table.system == MEMORY]
+    return Title(
+        "In {share:.0%} of the data's memory: " + text[0].lower() + text[1:], share=share, ahead=ahead, mapped=mapped
+    )
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.bars import StageBar, stage_bars
+
+    rows: Any = table[table.system.isin((UNLIMITED, *FROM_DISK)) & table.epoch_seconds.notna()]
+    shown: Any = zip(rows.graph, rows.system, rows.epoch_seconds, strict=True)
+    bars = [StageBar(graph, system, "", {"epoch": seconds}) for graph, system, seconds in shown]
+    killed: Any = table[table.system.eq(MEMORY) & table.finished.eq(0)]
+    subtitle = f"in memory under the limit, the system kills the process: {'; '.join(killed.graph)}"
+    return stage_bars(
+        bars, axis="an epoch's time", title=title(table, reported).text, subtitle=subtitle if len(killed) else ""
+    )
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    found: Any = table[table.system.isin(FROM_DISK)]
+    graph: Any = table.assign(ratio=table.read_bytes / table.touched_bytes)
+    times = _times(table)
+    by = [*CASE, "system"]
+    whole: dict[str, Any] = {"by": by, "form": ".3f"}
+    same = "losses of all steps are those of training in memory, bit for bit"
+    findings = [
+        claims.within("same-losses", same, found.fillna({"same_losses": 0}), value="same_losses", least=1, **whole)
+    ]
+    if table.limit_mib.isna().all():
+        return findings
+    limited: Any = table[table.system.ne(UNLIMITED)]
+    killed = "training in memory is killed"
+    finishes = "from disk, it finishes"
+    pages = f"of the graph, the system reads at most {TOUCHED:g} times the pages that samples touch"
+    around = "and more if it reads the pages around them too"
+    longer = "an epoch that is read ahead takes less time than one on mapped rows"
+    ahead: Any = times[times.system == AHEAD].set_index(CASE).epoch_seconds
+    mapped: Any = times[times.system.isin((MAPPED, BY_PAGE))].set_index(CASE)
+    return [
+        claims.within("killed", killed, limited[limited.system == MEMORY], value="finished", most=0, **whole),
+        claims.within(
+            "finishes", finishes, limited[limited.system.isin(FROM_DISK)], value="finished", least=1, **whole
+        ),
+        *findings,
+        claims.within("pages", pages, graph[graph.system == GRAPH], value="ratio", most=TOUCHED, by=CASE, form=".3f"),
+        claims.within(
+            "read-around",
+            around,
+            claims.method_ratios(graph, value="read_bytes", among="system", between=(AROUND, GRAPH), by=CASE)
+            .rename("ratio")
+            .reset_index(),
+            value="ratio",
+            least=1.001,
+            by=CASE,
+            form=".2f",
+        ),
+        claims.within(
+            "ahead-is-faster",
+            longer,
+            mapped.assign(ratio=mapped.epoch_seconds / ahead.reindex(mapped.index)).reset_index(),
+            value="ratio",
+            least=1,
+            by=by,
+            form=".2f",
+            timed=True,
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Memory that the process has allocated and bytes that the system has read per epoch, in MiB; seconds per epoch."""
+    mib = {"read": table.read_bytes, "graph": table.read_bytes - table.row_bytes, "touched": table.touched_bytes}
+    sizes = {"limit": table.limit_mib, "data": table.data_bytes / 2**20, "allocated": table.anonymous_bytes / 2**20}
+    return table[[*CASE, "system", "finished"]].assign(
+        **sizes, **{name: value / 2**20 for name, value in mib.items()}, seconds=table.epoch_seconds
+    )
