@@ -31,9 +31,9 @@ from workbench.features.memory_rows import open_rows
 from workbench.meter.limit import AnonymousPeak, status_bytes
 
 UNLIMITED, MEMORY = "in memory, no limit", "in memory"
-MAPPED, BY_PAGE, AHEAD, PACKED = "mapped", "mapped, by page", "read ahead", "packed"
-GRAPH, AROUND = "graph alone", "graph alone, read-around"
-"""Batches that nobody trains on, from a graph whose pages are read one by one, or with those around them."""
+MAPPED, AHEAD, PACKED = "mapped", "read ahead", "packed"
+GRAPH = "graph alone"
+"""Batches that nobody trains on."""
 
 
 class LimitedConfig(ModelConfig):
@@ -90,7 +90,7 @@ def trained(config: LimitedConfig, folder: Path, system: str) -> dict[str, Any]:
     Returns:
         What `epochs` returns, `finished` and the peak of all memory; if the system has killed it, `finished` alone.
     """
-    for path in (path for path in folder.rglob("*") if path.is_file()):
+    for path in (path for name in ("graph", "rows") for path in (folder / name).iterdir()):
         drop_from_cache(path)
     limit = None if system == UNLIMITED or config.limit_mib is None else MemoryGroup(config.limit_mib << 20)
     with limit or nullcontext():
@@ -103,19 +103,19 @@ def trained(config: LimitedConfig, folder: Path, system: str) -> dict[str, Any]:
 
 
 def epochs(config: LimitedConfig, folder: Path, system: str) -> dict[str, Any]:
-    """Train all epochs in this process; return all losses, and what an epoch takes."""
-    data = opened(folder)
+    """Train all epochs in this process; return all losses, and what an epoch takes; all share what opening reads."""
+    before, data = bytes_from_disk(), opened(folder)
     if system in (UNLIMITED, MEMORY):
         data = replace(data, graph=Graph(data.graph.indptr.clone(), data.graph.indices.clone()), x=data.x.clone())
-    elif system != AROUND:
-        for mapped in (data.graph.indptr, data.graph.indices, *([data.x] if system == BY_PAGE else [])):
+    else:
+        for mapped in (data.graph.indptr, data.graph.indices, *([data.x] if system == MAPPED else [])):
             read_by_page(mapped)
     model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     disk = wb.DiskRows(folder / "rows", threads=config.threads)
     losses: list[float] = []
     seconds: list[float] = []
-    before, allocated, start = bytes_from_disk(), status_bytes("RssAnon") or 0, time.perf_counter()
+    allocated, start = status_bytes("RssAnon") or 0, time.perf_counter()
     with AnonymousPeak() as peak:
         for last, mb, rows in items(config, data, system, disk, folder):
             if rows is not None:
@@ -160,7 +160,7 @@ def items(
             rows = wb.outofcore.pack_rows(folder / "packed", batches, disk, memory=memory, overwrite=epoch > 0)
             found: Any = wb.outofcore.read_ahead(batches, rows, memory=memory)
         else:
-            found = ((step, mb, None if system in (GRAPH, AROUND) else data.x) for step, mb in batches)
+            found = ((step, mb, None if system == GRAPH else data.x) for step, mb in batches)
         yield from (((step + 1) % window == 0, mb, rows) for step, mb, rows in found)
 
 

@@ -13,8 +13,6 @@ import pandas as pd
 
 from experiments.beyond.limited_training import (
     AHEAD,
-    AROUND,
-    BY_PAGE,
     GRAPH,
     MAPPED,
     MEMORY,
@@ -29,7 +27,7 @@ from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.title import Title
 
-FROM_DISK = (MAPPED, BY_PAGE, AHEAD, PACKED)
+FROM_DISK = (MAPPED, AHEAD, PACKED)
 CASE = ["graph", "rows_mib"]
 TOUCHED = 1.1
 """Claimed of the graph's pages: bytes that the system reads over those that samples touch, at most."""
@@ -46,7 +44,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         graph, data_bytes = f"{config.dataset.name}, {data.graph.num_nodes:,} nodes", save(config, data, folder)
         del data
         losses: list[float] = []
-        systems = (UNLIMITED, *([MEMORY] if config.limit_mib else []), *FROM_DISK, GRAPH, AROUND)
+        systems = (UNLIMITED, *([MEMORY] if config.limit_mib else []), *FROM_DISK, GRAPH)
         touched = touched_bytes(config, folder)
         for system in systems:
             row = trained(LimitedConfig(**dict(config)), folder, system)
@@ -58,7 +56,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
                 "system": system,
                 "data_bytes": data_bytes,
                 "same_losses": sum(same) / len(losses) if found else None,
-                "touched_bytes": touched if system in (GRAPH, AROUND) else None,
+                "touched_bytes": touched if system == GRAPH else None,
                 **row,
             }
 
@@ -113,10 +111,9 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     killed = "training in memory is killed"
     finishes = "from disk, it finishes"
     pages = f"of the graph, the system reads at most {TOUCHED:g} times the pages that samples touch"
-    around = "and more if it reads the pages around them too"
     longer = "an epoch that is read ahead takes less time than one on mapped rows"
     ahead: Any = times[times.system == AHEAD].set_index(CASE).epoch_seconds
-    mapped: Any = times[times.system.isin((MAPPED, BY_PAGE))].set_index(CASE)
+    mapped: Any = times[times.system == MAPPED].set_index(CASE)
     return [
         claims.within("killed", killed, limited[limited.system == MEMORY], value="finished", most=0, **whole),
         claims.within(
@@ -124,17 +121,6 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         ),
         *findings,
         claims.within("pages", pages, graph[graph.system == GRAPH], value="ratio", most=TOUCHED, by=CASE, form=".3f"),
-        claims.within(
-            "read-around",
-            around,
-            claims.method_ratios(graph, value="read_bytes", among="system", between=(AROUND, GRAPH), by=CASE)
-            .rename("ratio")
-            .reset_index(),
-            value="ratio",
-            least=1.001,
-            by=CASE,
-            form=".2f",
-        ),
         claims.within(
             "ahead-is-faster",
             longer,
