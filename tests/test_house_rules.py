@@ -55,6 +55,8 @@ ALLOWED = {
     ("experiments/beyond/from_disk.py", "run", "TemporaryDirectory"): "features that one point reads",
     ("experiments/beyond/limited_training.py", "save", "save"): "in the folder of one point, before anything reads it",
     ("experiments/beyond/memory_group.py", "__enter__", "write_text"): "settings of the system, which are no files",
+    ("experiments/beyond/memory_group.py", "__enter__", "rmdir"): "a setting of the system",
+    ("experiments/beyond/memory_group.py", "__exit__", "rmdir"): "a setting of the system",
     ("experiments/beyond/memory_group.py", "join", "write_text"): "settings of the system, which are no files",
     ("experiments/beyond/program.py", "on_rank", "TemporaryDirectory"): "features that one rank reads",
     ("experiments/beyond/reading_systems.py", "_prepare", "memmap"): "opened to be read",

@@ -1,6 +1,5 @@
 """Training in a process of its own, from files of rows and a mapped graph, whose memory the system limits."""
 
-import ctypes
 import mmap
 import time
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from typing import Any
 
 import torch
 from pydantic import PositiveInt
-from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
@@ -77,13 +75,6 @@ def opened(folder: Path) -> Dataset:
     return Dataset(graph, open_rows(folder / "rows"), val_idx=none, test_idx=none, name="", fingerprint="", **saved)
 
 
-def read_by_page(mapped: Tensor) -> None:
-    """Tell the system that a mapped array is read here and there, so that it reads no pages around the one needed."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.madvise(ctypes.c_void_p(mapped.data_ptr()), ctypes.c_size_t(mapped.nbytes), mmap.MADV_RANDOM):
-        raise OSError(ctypes.get_errno(), "madvise failed")
-
-
 def trained(config: LimitedConfig, folder: Path, system: str) -> dict[str, Any]:
     """Train with a system in a process of its own, when nothing of its files is in memory.
 
@@ -108,8 +99,7 @@ def epochs(config: LimitedConfig, folder: Path, system: str) -> dict[str, Any]:
     if system in (UNLIMITED, MEMORY):
         data = replace(data, graph=Graph(data.graph.indptr.clone(), data.graph.indices.clone()), x=data.x.clone())
     else:
-        for mapped in (data.graph.indptr, data.graph.indices, *([data.x] if system == MAPPED else [])):
-            read_by_page(mapped)
+        wb.outofcore.read_by_page(data.graph, *([data.x] if system == MAPPED else []))
     model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     disk = wb.DiskRows(folder / "rows", threads=config.threads)

@@ -12,7 +12,8 @@ import workbench as wb
 from tests.strategies import random_graph
 from workbench.core.errors import CapacityError
 from workbench.core.trace import AccessTrace
-from workbench.outofcore.reading import Reading, ReadingPlan, plan_reading
+from workbench.features.memory_rows import open_rows
+from workbench.outofcore.reading import Reading, ReadingPlan, plan_reading, read_by_page
 from workbench.outofcore.tuning import DiskModel, epoch_io
 
 NODES, WIDTH = 3000, 16
@@ -178,7 +179,12 @@ def test_the_record_is_frozen_and_reads_like_code() -> None:
         ({"disk": 1e9}, TypeError, "DiskModel"),
         ({"packed_uses": 0}, ValueError, "packed_uses is 0"),
         ({"num_edges": 5, "num_train_partitions": 65}, ValueError, "num_train_partitions is 65"),
-        ({"num_edges": 5, "memory": "1 MiB", "buckets": torch.zeros(9)}, ValueError, "buckets"),
+        (
+            {"num_edges": 5, "memory": "1 MiB", "buckets": torch.zeros(9)},
+            TypeError,
+            "buckets must be a tensor of torch.float64",
+        ),
+        ({"num_edges": 5, "memory": "1 MiB", "buckets": torch.zeros(9).double()}, ValueError, "buckets"),
     ],
 )
 def test_bad_input(options: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -204,3 +210,30 @@ def test_a_disk_is_measured(tmp_path: Path) -> None:
         DiskModel.measured(tmp_path, threads=0)
     with pytest.raises(FileNotFoundError):
         DiskModel.measured(tmp_path / "missing")
+
+
+def advised(tensor: torch.Tensor) -> bool:
+    """Whether the system has been told that the mapping of a tensor is read at random ("rr" of its flags)."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if "-" in first and not first.endswith(":"):
+            low, high = (int(end, 16) for end in first.split("-"))
+            inside = low <= tensor.data_ptr() < high
+        elif inside and first == "VmFlags:":
+            return "rr" in rest
+    raise LookupError("the tensor is in no mapping")
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs /proc")
+def test_mapped_arrays_are_read_by_page_from_then_on(tmp_path: Path, folder: Path) -> None:
+    GRAPH.save(tmp_path / "graph")
+    graph, rows = wb.Graph.open(tmp_path / "graph"), open_rows(folder)
+    assert not any(map(advised, (graph.indptr, graph.indices, rows)))
+    read_by_page(graph, rows[1:])
+    assert all(map(advised, (graph.indptr, graph.indices, rows)))
+    batch = wb.NeighborSampler([2]).sample(graph, torch.arange(9))
+    assert torch.equal(batch.node_ids, wb.NeighborSampler([2]).sample(GRAPH, torch.arange(9)).node_ids)
+    read_by_page(torch.empty(0))
+    with pytest.raises(TypeError, match="mapped is a str; pass a graph"):
+        read_by_page("graph")  # pyright: ignore[reportArgumentType]

@@ -14,7 +14,7 @@ _MIN_BYTES = 1 << 22
 
 _PAGE = 4096
 
-_MADV_HUGEPAGE = 14
+_MADV_RANDOM, _MADV_HUGEPAGE = 1, 14
 
 
 @cache
@@ -43,6 +43,14 @@ def uninitialised(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -
         length = (out.data_ptr() + out.nbytes - first) // _PAGE * _PAGE
         call(first, length, _MADV_HUGEPAGE)  # only advice, so errors are ignored
     return out
+
+
+def read_singly(mapped: Tensor) -> None:
+    """Let the system read a memory-mapped tensor a page at a time; where it has no such advice, nothing changes."""
+    call = _madvise()
+    if call is not None and mapped.nbytes:
+        first = mapped.data_ptr() // _PAGE * _PAGE
+        call(first, mapped.data_ptr() + mapped.nbytes - first, _MADV_RANDOM)
 
 
 def filled(*shape: int, value: float, dtype: torch.dtype, device: Any = "cpu") -> Tensor:

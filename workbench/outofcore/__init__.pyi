@@ -20,6 +20,7 @@ from .reading import (
     ReadingPlan as ReadingPlan,
     expected_buckets as expected_buckets,
     plan_reading as plan_reading,
+    read_by_page as read_by_page,
 )
 from .row_plan import RowPlan as RowPlan, plan_rows as plan_rows
 from .tuning import (
