@@ -69,29 +69,33 @@ def _times(table: pd.DataFrame) -> Any:
     return others.assign(times=others.epoch_seconds / memory.reindex(others.index)).reset_index()
 
 
+def _is_limited(table: pd.DataFrame) -> bool:
+    """Whether the processes had a limit: a column of settings that are all null is left out of a table."""
+    return "limit_mib" in table
+
+
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
     times: Any = _times(table).set_index([*CASE, "system"]).times
     systems = times.index.get_level_values("system")
     ahead, mapped = times[systems == AHEAD], times[systems == MAPPED]
-    text = "From disk, an epoch takes {ahead:.1f} times one in memory if rows are read ahead, {mapped:.1f} if mapped"
-    if table.limit_mib.isna().all():
-        return Title(text, ahead=ahead, mapped=mapped)
+    text = "an epoch takes {ahead:.1f} times one in memory if rows are read ahead, {mapped:.1f} if mapped"
+    if not _is_limited(table):
+        return Title("From disk, " + text, ahead=ahead, mapped=mapped)
     share: Any = (table.limit_mib * 2**20 / table.data_bytes)[table.system == MEMORY]
-    return Title(
-        "In {share:.0%} of the data's memory: " + text[0].lower() + text[1:], share=share, ahead=ahead, mapped=mapped
-    )
+    return Title("In {share:.0%} of the data's memory, " + text, share=share, ahead=ahead, mapped=mapped)
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import StageBar, stage_bars
 
     rows: Any = table[table.system.isin((UNLIMITED, *FROM_DISK)) & table.epoch_seconds.notna()]
-    shown: Any = zip(rows.graph, rows.system, rows.epoch_seconds, strict=True)
+    shown: Any = zip(rows.graph, rows.system.replace(UNLIMITED, MEMORY), rows.epoch_seconds, strict=True)
     bars = [StageBar(graph, system, "", {"epoch": seconds}) for graph, system, seconds in shown]
-    killed: Any = table[table.system.eq(MEMORY) & table.finished.eq(0)]
-    subtitle = f"in memory under the limit, the system kills the process: {'; '.join(killed.graph)}"
+    limited: Any = table[table.system.isin((MEMORY, *FROM_DISK))].groupby("system", sort=False).finished
+    killed = [f"{name} in {int((1 - ends).sum())} of {len(ends)}" for name, ends in limited if (ends == 0).any()]
+    subtitle = f"killed by the system under the limit: {', '.join(killed)}; in memory is shown without a limit"
     return stage_bars(
-        bars, axis="an epoch's time", title=title(table, reported).text, subtitle=subtitle if len(killed) else ""
+        bars, axis="an epoch's time", title=title(table, reported).text, subtitle=subtitle if killed else ""
     )
 
 
@@ -103,9 +107,16 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     whole: dict[str, Any] = {"by": by, "form": ".3f"}
     same = "losses of all steps are those of training in memory, bit for bit"
     findings = [
-        claims.within("same-losses", same, found.fillna({"same_losses": 0}), value="same_losses", least=1, **whole)
+        claims.within(
+            "same-losses",
+            same,
+            found[found.finished == 1].fillna({"same_losses": 0}),
+            value="same_losses",
+            least=1,
+            **whole,
+        )
     ]
-    if table.limit_mib.isna().all():
+    if not _is_limited(table):
         return findings
     limited: Any = table[table.system.ne(UNLIMITED)]
     killed = "training in memory is killed"
@@ -137,7 +148,11 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Memory that the process has allocated and bytes that the system has read per epoch, in MiB; seconds per epoch."""
     mib = {"read": table.read_bytes, "graph": table.read_bytes - table.row_bytes, "touched": table.touched_bytes}
-    sizes = {"limit": table.limit_mib, "data": table.data_bytes / 2**20, "allocated": table.anonymous_bytes / 2**20}
+    sizes = {
+        "limit": table.get("limit_mib"),
+        "data": table.data_bytes / 2**20,
+        "allocated": table.anonymous_bytes / 2**20,
+    }
     return table[[*CASE, "system", "finished"]].assign(
         **sizes, **{name: value / 2**20 for name, value in mib.items()}, seconds=table.epoch_seconds
     )

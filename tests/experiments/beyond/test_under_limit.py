@@ -68,7 +68,7 @@ def test_every_claim_holds_on_a_table_made_for_it() -> None:
     ("system", "column", "value", "names"),
     [
         (MEMORY, "finished", 1, {"killed"}),
-        (PACKED, "finished", 0, {"finishes"}),
+        (PACKED, "finished", 0, {"finishes"}),  # what it has not trained is not compared
         (MAPPED, "same_losses", 0.99, {"same-losses"}),
         (AHEAD, "same_losses", NAN, {"same-losses"}),
         (GRAPH, "read_bytes", 111, {"pages"}),
@@ -90,8 +90,17 @@ def test_the_figure_says_what_was_killed_and_the_slowest_times() -> None:
     assert (
         "In 50% of the data's memory" in told and "2.0 to 2.5 times one in memory" in told and "4.0 if mapped" in told
     )
-    assert "kills the process: a; b" in told
+    assert "under the limit: in memory in 2 of 2; in memory is shown" in told
     assert experiment.compare(rows).touched.max() == pytest.approx(100 / 2**20)
+
+
+def test_without_a_limit_only_losses_are_compared() -> None:
+    experiment = load_experiment("beyond/under_limit")
+    rows = table().drop(columns="limit_mib").query("system != @MEMORY").assign(finished=1)
+    assert [finding.name for finding in directions("beyond/under_limit", rows)] == ["same-losses"]
+    told: Any = experiment.draw(rows).layout.title.text.replace("<br>", " ")
+    assert "From disk, an epoch takes 2.0 times one in memory" in told and "killed" not in told
+    assert experiment.compare(rows).limit.isna().all()
 
 
 def small(**changes: Any) -> Any:
