@@ -81,7 +81,8 @@ def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
     text = "an epoch takes {ahead:.1f} times one in memory if rows are read ahead, {mapped:.1f} if mapped"
     if not _is_limited(table):
         return Title("From disk, " + text, ahead=ahead, mapped=mapped)
-    share: Any = (table.limit_mib * 2**20 / table.data_bytes)[table.system == MEMORY]
+    limited: Any = table[table.system == MEMORY].set_index(CASE)
+    share = limited.limit_mib * 2**20 / limited.data_bytes
     return Title("In {share:.0%} of the data's memory, " + text, share=share, ahead=ahead, mapped=mapped)
 
 
