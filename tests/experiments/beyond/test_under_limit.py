@@ -91,7 +91,9 @@ def test_the_figure_says_what_was_killed_and_the_slowest_times() -> None:
         "In 50% of the data's memory" in told and "2.0 to 2.5 times one in memory" in told and "4.0 if mapped" in told
     )
     assert "under the limit: in memory in 2 of 2; in memory is shown" in told
-    assert experiment.compare(rows).touched.max() == pytest.approx(100 / 2**20)
+    compared = experiment.compare(rows)
+    assert set(compared.graph) == {"a", "b"} and compared.touched.max() == pytest.approx(100 / 2**20)
+    assert compared["graph read"].max() == pytest.approx(50 / 2**20)
 
 
 def test_without_a_limit_only_losses_are_compared() -> None:
