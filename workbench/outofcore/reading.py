@@ -1,4 +1,7 @@
-"""`plan_reading`: chooses how rows are read, from counts before the run: Belady's rule, packing or a buffer."""
+"""`plan_reading`: chooses how rows are read, from counts before the run: Belady's rule, packing or a buffer.
+
+`read_by_page` tells the system how mapped graphs and rows are read.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,30 +23,6 @@ from workbench.outofcore.row_plan import RowPlan, plan_rows
 from workbench.outofcore.store_files import runs_of
 from workbench.outofcore.store_layout import BLOCK, whole_blocks
 from workbench.outofcore.tuning import DiskModel, buffer_bytes, loads_of
-
-
-def read_by_page(*mapped: Graph | Tensor) -> None:
-    """Let the system read memory-mapped graphs and arrays a page at a time, as samples touch them.
-
-    By default it also reads the pages around each one that is not in memory, 128 KiB in all. That is faster if all is
-    read once; if memory is short, they displace pages that are needed again, and each is read many times.
-
-    Args:
-        mapped: graphs of `Graph.open`, and tensors that are mapped; others stay as they are.
-
-    Raises:
-        TypeError: something else.
-
-    >>> import tempfile, workbench as wb
-    >>> wb.Graph.from_edges([0, 1], [1, 0]).save(folder := f"{tempfile.mkdtemp()}/graph")
-    >>> read_by_page(graph := wb.Graph.open(folder))
-    """
-    for one in mapped:
-        check_type("mapped", one, (Graph, Tensor), "pass a graph of Graph.open, or a tensor")
-        for tensor in one._tensors().values() if isinstance(one, Graph) else [one]:
-            if tensor is not None and tensor.device.type == "cpu":
-                read_singly(tensor)
-
 
 Method = Literal["belady", "packed", "buffer"]
 
@@ -373,3 +352,26 @@ def _buffer(
         seconds=disk.seconds(nbytes, count),
         first_seconds=num_epochs * disk.seconds(*begin),
     )
+
+
+def read_by_page(*mapped: Graph | Tensor) -> None:
+    """Let the system read memory-mapped graphs and arrays a page at a time, as samples touch them.
+
+    By default it also reads the pages around each one that is not in memory, as many as the disk's `read_ahead_kb`
+    says. That is faster if all is read once; if memory is short, they displace pages that are needed again.
+
+    Args:
+        mapped: graphs of `Graph.open`, and tensors that are mapped; others stay as they are.
+
+    Raises:
+        TypeError: something else.
+
+    >>> import tempfile, workbench as wb
+    >>> wb.Graph.from_edges([0, 1], [1, 0]).save(folder := f"{tempfile.mkdtemp()}/graph")
+    >>> read_by_page(graph := wb.Graph.open(folder))
+    """
+    for one in mapped:
+        check_type("mapped", one, (Graph, Tensor), "pass a graph of Graph.open, or a tensor")
+        for tensor in one._tensors().values() if isinstance(one, Graph) else [one]:
+            if tensor is not None and tensor.device.type == "cpu":
+                read_singly(tensor)
