@@ -90,7 +90,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.bars import StageBar, stage_bars
 
     rows: Any = table[table.system.isin((UNLIMITED, *FROM_DISK)) & table.epoch_seconds.notna()]
-    shown: Any = zip(rows.graph, rows.system.replace(UNLIMITED, MEMORY), rows.epoch_seconds, strict=True)
+    panels = rows.graph + ", " + rows.rows_mib.astype(str) + " MiB for rows"
+    shown: Any = zip(panels, rows.system.replace(UNLIMITED, MEMORY), rows.epoch_seconds, strict=True)
     bars = [StageBar(graph, system, "", {"epoch": seconds}) for graph, system, seconds in shown]
     limited: Any = table[table.system.isin((MEMORY, *FROM_DISK))].groupby("system", sort=False).finished
     killed = [f"{name} in {int((1 - ends).sum())} of {len(ends)}" for name, ends in limited if (ends == 0).any()]
