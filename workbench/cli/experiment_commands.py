@@ -87,15 +87,12 @@ def run(
 ) -> None:
     """Run one figure. Points that finished before are not run again."""
     from workbench.cli.reproduction import confirm_table, pending, run_and_describe
-    from workbench.experiment.environment import check_recordable
     from workbench.experiment.grid import parse_overrides
     from workbench.report.expected_time import announcement, needs
     from workbench.report.terminal import terminal_width
     from workbench.tracking.opening import open_store
 
     experiment, overrides = load_figure(figure), parse_overrides([*assignments])
-    if record:
-        check_recordable()
     if record and overrides:
         raise ValueError("--record writes the table of the whole grid; omit --set, or use `compare --csv FILE`")
     if confirm_seconds is not None:
@@ -135,12 +132,9 @@ def reproduce(
     and data.
     """
     from workbench.cli.reproduction import Reproduction
-    from workbench.experiment.environment import check_recordable
     from workbench.report.terminal import terminal_width
     from workbench.tracking.opening import open_store
 
-    if record:
-        check_recordable()
     figures, target = load_figures(names), open_store(store)
     sweeps = {figure.sweep.name: figure.sweep for figure in figures}
     skipped = {name: reason for name, sweep in sweeps.items() if (reason := _unavailable(sweep, how["size"]))}

@@ -167,6 +167,16 @@ page_option = click.option(
     show_default="build/report.html of the project",
     help="HTML page to write.",
 )
+
+
+def _recordable(context: click.Context, option: click.Parameter, record: bool) -> bool:
+    from workbench.experiment.environment import check_recordable
+
+    if record:
+        check_recordable()
+    return record
+
+
 _SWEEP_OPTIONS = [
     click.option(
         "--size",
@@ -196,7 +206,7 @@ _SWEEP_OPTIONS = [
         show_default="the size's, else none",
         help="Stop a point that runs longer and count it as failed.",
     ),
-    click.option("--record", is_flag=True, help="Also write the tables to experiments/results/."),
+    click.option("--record", is_flag=True, callback=_recordable, help="Also write the tables to experiments/results/."),
 ]
 
 
