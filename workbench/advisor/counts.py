@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from workbench.advisor.in_buffer import batches_in_buffer, timed_batches
 from workbench.core.dataset import Dataset
 from workbench.core.errors import CapacityError, available_bytes, check_at_least, check_type
 from workbench.core.minibatch import MiniBatch
@@ -28,11 +29,13 @@ from workbench.memory.traced.dry_run import work
 from workbench.memory.training_setup import Optimizer, TrainingSetup
 from workbench.partition.batch.partitioner import Partitioner
 from workbench.placement.access_probability import inclusion_probability
+from workbench.sampling.batches import Batches
 from workbench.sampling.labor import LaborSampler
 from workbench.sampling.loader import batches
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.sampler import Sampler
 from workbench.training.profile import profile_epoch
+from workbench.training.step import train_step
 
 TRIED_BATCHES, SPLIT_BATCHES = 3, 10
 """Batches, the largest of those sampled, that are partitioned for every number of micro-batches that is tried, and for
@@ -40,6 +43,9 @@ the one that is chosen: a smaller batch may have a larger part."""
 
 _REPETITIONS = 4
 """Of a step that is timed: the fastest of each phase counts, as whatever else the machine does only adds time."""
+
+_TURNS, _FEWEST_TURNS, _TURN_SECONDS = 12, 3, 2.0
+"""Batches that are sampled and trained on in turn, as programs do; the fewest, and seconds after which they do."""
 
 MARGIN = 0.02
 """Fraction by which an estimate of memory may be too low."""
@@ -79,12 +85,18 @@ class StepTime(NamedTuple):
         per_item: of a node or an edge.
         residual: largest relative difference between the line and the times it was fitted to.
         per_row: seconds of reading a row from the host's memory.
+        sampling: seconds of sampling a batch between two steps, relative to one batch after the other.
     """
 
     fixed: float
     per_item: float
     residual: float
     per_row: float
+    sampling: float = 1.0
+
+    def step(self, mb: MiniBatch) -> float:
+        """Seconds of a step on a whole batch, with reading its rows."""
+        return self.fixed + self.per_item * work(mb) + self.per_row * mb.num_inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,16 +104,18 @@ class Sampled:
     """Batches of one way of sampling.
 
     Args:
-        sampler: what sampled them.
+        loader: that samples more of them.
         batches: consecutive batches.
         seconds: of sampling each.
         batches_per_epoch: number of batches, with one of fewer seeds counted as a fraction.
+        graph_seconds: of building the graphs of an epoch that they are sampled from; 0 for the whole graph.
     """
 
-    sampler: Sampler
+    loader: Batches[tuple[int, MiniBatch]]
     batches: tuple[MiniBatch, ...]
     seconds: tuple[float, ...]
     batches_per_epoch: float
+    graph_seconds: float = 0.0
 
     def mean(self, of: Callable[[MiniBatch], float]) -> Mean:
         """Mean over batches of some count."""
@@ -282,7 +296,8 @@ class Counts:
         self._num_batches, self.optimizer, self._report = num_batches, optimizer, report
         self._sampled: dict[tuple[bool, int], Sampled] = {}
         self._estimated: dict[tuple[bool, str], Estimated] = {}
-        self._times: dict[str, StepTime] = {}
+        self._times: dict[tuple[str, Sampled], StepTime] = {}
+        self._in_buffer: dict[tuple[int, int], Sampled] = {}
         self._hottest: Tensor | None = None
 
     @property
@@ -318,6 +333,22 @@ class Counts:
             self._sampled[labor, kappa] = self._sample(self.variant(labor=labor, kappa=kappa))
         return self._sampled[labor, kappa]
 
+    def in_buffer(self, num_partitions: int, capacity: int) -> Sampled:
+        """Sample batches as from MariusGNN's buffer."""
+        if (num_partitions, capacity) not in self._in_buffer:
+            self._report(f"sampling in a buffer of {capacity} of {num_partitions} partitions")
+            found = batches_in_buffer(
+                self.data,
+                self.sampler,
+                num_partitions=num_partitions,
+                capacity=capacity,
+                batch_size=self.batch_size,
+                num_batches=self._num_batches,
+                seed=self.seed,
+            )
+            self._in_buffer[num_partitions, capacity] = Sampled(*found)
+        return self._in_buffer[num_partitions, capacity]
+
     def _sample(self, sampler: Sampler) -> Sampled:
         """Whole epochs if they are short, else the first batches of one: the last, smaller one is a fraction."""
         data, options = self.data, {"sampler": sampler, "batch_size": self.batch_size, "seed": self.seed}
@@ -325,15 +356,8 @@ class Counts:
         next(iter(loader.epoch(0)))  # compiles kernels
         whole = self.steps_per_epoch <= self._num_batches
         count = self._num_batches // self.steps_per_epoch * self.steps_per_epoch if whole else self._num_batches
-        found, seconds = [], []
-        steps = loader.steps(count)
-        before = time.perf_counter()
-        for _, mb in steps:
-            seconds.append(time.perf_counter() - before)
-            found.append(mb)
-            before = time.perf_counter()
         per_epoch = self.steps_per_epoch if whole else len(data.train_idx) / self.batch_size
-        return Sampled(sampler, tuple(found), tuple(seconds), per_epoch)
+        return Sampled(loader, *timed_batches(loader, count), per_epoch)
 
     def estimated(self, device: str, *, labor: bool = False) -> Estimated:
         """Peaks on a kind of device, "cpu" or "cuda".
@@ -355,20 +379,20 @@ class Counts:
             self._estimated[labor, device] = Estimated(sampled, estimator, Partitioner("auto", seed=self.seed))
         return self._estimated[labor, device]
 
-    def step_time(self, device: str) -> StepTime:
-        """Time steps of a copy of the model on this machine: of a batch that fits, and of parts of it.
+    def step_time(self, device: str, sampled: Sampled) -> StepTime:
+        """Time steps of a copy of the model on this machine: on one of the batches, on parts of it, and on batches that
+        are sampled in between.
 
         Raises:
             CapacityError: not even a small part of a batch fits into this machine's memory.
         """
-        if device not in self._times:
+        if (device, sampled) not in self._times:
             self._report("timing a few training steps")
-            self._times[device] = self._timed(device)
-        return self._times[device]
+            self._times[device, sampled] = self._timed(device, sampled)
+        return self._times[device, sampled]
 
-    def _timed(self, device: str) -> StepTime:
-        sampled = self.sampled().batches
-        whole = sorted(sampled, key=work)[len(sampled) // 2]
+    def _timed(self, device: str, sampled: Sampled) -> StepTime:
+        whole = sorted(sampled.batches, key=work)[len(sampled.batches) // 2]
         partitioner = Partitioner("range").prepare(whole)
         model = copy.deepcopy(self.model).to(device)
         optimizer, x, y, loss = torch.optim.Adam(model.parameters()), self.data.x, self.data.y, default_loss(self.data)
@@ -390,7 +414,10 @@ class Counts:
             fetched.append(least["fetch"] / sum(part.num_inputs for part in micro))
         if not times:
             raise CapacityError("not even a sixteenth of a batch fits into this machine's memory; lower batch_size")
-        return StepTime(*fitted(times), per_row=min(fetched))
+        alone = StepTime(*fitted(times), per_row=min(fetched))
+        if times[0][0] > 1:  # whole batches don't fit
+            return alone
+        return in_turn(sampled, alone, lambda mb: train_step(model, mb, x, y, loss, optimizer))
 
     def hottest_rows(self) -> Tensor:
         """Ids of all rows, those that batches read most probably first."""
@@ -407,6 +434,34 @@ class Counts:
             return torch.bincount(ids, minlength=data.graph.num_nodes).double() / len(self.sampled().batches)
         options = {"fanouts": fanouts, "batch_size": self.batch_size}
         return inclusion_probability(data.graph, data.train_idx, **options)
+
+
+def in_turn(sampled: Sampled, alone: StepTime, train: Callable[[MiniBatch], object]) -> StepTime:
+    """Times as in a program, whose samples and steps find each other's data in the caches, and each other's threads.
+
+    Args:
+        sampled: batches.
+        alone: times of steps that were repeated.
+        train: takes a step.
+    """
+    sampling, training = [], []
+    before = start = time.perf_counter()
+    for _, mb in sampled.loader.steps(_TURNS):
+        between = time.perf_counter()
+        train(mb)
+        after = time.perf_counter()
+        sampling.append(between - before)
+        training.append((after - between) / alone.step(mb))
+        if len(training) >= _FEWEST_TURNS and after - start > _TURN_SECONDS:
+            break
+        before = after
+    pace = median(training)
+    return alone._replace(
+        fixed=pace * alone.fixed,
+        per_item=pace * alone.per_item,
+        per_row=pace * alone.per_row,
+        sampling=median(sampling) / median(sampled.seconds),
+    )
 
 
 def fitted(times: list[tuple[int, int, float]]) -> tuple[float, float, float]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from workbench.advisor.configuration import Configuration
-from workbench.advisor.counts import MARGIN, Counts, Estimated, Parts, Sampled, default_loss
+from workbench.advisor.counts import MARGIN, Counts, Estimated, Parts, Sampled, StepTime, default_loss
 from workbench.advisor.machine import Machine
 from workbench.advisor.work import StepWork, step_work
 from workbench.cooperative.cost_model import PeCounts
@@ -285,7 +285,7 @@ class Pricer:
             return unpriced(configuration, str(error).partition(";")[0])
 
     def _price(self, c: Configuration) -> Priced:
-        sampled = self.counts.sampled(labor=c.labor, kappa=c.kappa)
+        sampled = self._sampled(c)
         estimated = self.counts.estimated(self.device, labor=c.labor)
         parts = estimated.parts(c.num_parts)
         rows = _Rows(self, c, sampled, parts)
@@ -295,7 +295,7 @@ class Pricer:
         seconds = self._seconds(c, sampled, parts, rows)
         why = self._why_not(estimated, with_margin(estimated, parts) + rows.device_bytes, host_bytes)
         inputs, items = sampled.inputs.error, sampled.work.error
-        fit = self.counts.step_time(self.device).residual if self.measured else 0.25
+        fit = self._step_time(c).residual if self.measured else 0.25
         return Priced(
             configuration=c,
             peak_bytes=peak_bytes,
@@ -308,6 +308,11 @@ class Pricer:
             why=why,
         )
 
+    def _sampled(self, c: Configuration) -> Sampled:
+        if c.reading == "buffer":
+            return self.counts.in_buffer(c.partitions, c.capacity)
+        return self.counts.sampled(labor=c.labor, kappa=c.kappa)
+
     def _why_not(self, estimated: Estimated, needed_bytes: int, host_bytes: int) -> str:
         if needed_bytes > self.memory_bytes:
             needed = "even one seed at a time needs" if estimated.fewest(self.memory_bytes) is None else "needs"
@@ -319,14 +324,14 @@ class Pricer:
     def _seconds(self, c: Configuration, sampled: Sampled, parts: Parts, rows: "_Rows") -> dict[str, float]:
         """Seconds per epoch by stage. The host samples, divides and gathers for all devices, which copy at once."""
         per_device, per_epoch = sampled.batches_per_epoch / c.devices, sampled.batches_per_epoch
-        sampling = median(sampled.seconds)
+        sampling = median(sampled.seconds) * (self._step_time(c).sampling if self.measured else 1)
         return {
-            "sample": per_epoch * sampling * (2 if c.reading == "packed" else 1),
+            "sample": per_epoch * sampling * (2 if c.reading == "packed" else 1) + sampled.graph_seconds,
             "partition": per_epoch * parts.seconds,
             "read": per_epoch * rows.read_seconds,
             "copy": per_device * rows.copy_seconds,
             "exchange": per_device * (rows.exchange_seconds + self._gradient_seconds(c)),
-            "compute": per_device * self.compute_seconds(rows.items, c.num_parts),
+            "compute": per_device * self.compute_seconds(rows.items, c),
         }
 
     def _gradient_seconds(self, c: Configuration) -> float:
@@ -344,11 +349,14 @@ class Pricer:
             return seconds["sample"] + seconds["partition"] + before + max(ahead, seconds["copy"] + device)
         return host + device
 
-    def compute_seconds(self, items: float, num_parts: int) -> float:
+    def _step_time(self, c: Configuration) -> StepTime:
+        return self.counts.step_time(self.device, self._sampled(replace(c, kappa=1)))
+
+    def compute_seconds(self, items: float, c: Configuration) -> float:
         """Seconds of a step on a batch of so many nodes and edges in all its parts."""
         if self.measured:
-            time = self.counts.step_time(self.device)
-            return num_parts * time.fixed + items * time.per_item
+            time = self._step_time(c)
+            return c.num_parts * time.fixed + items * time.per_item
         step, counted = self._step_work
         return items / counted * max(step.nbytes / self.machine.gamma, step.flops / self.machine.flops)
 
@@ -360,10 +368,10 @@ class Pricer:
         part = mb.split(assignment)[0]
         return step_work(self.counts.model, part, data.x, data.y, default_loss(data)), work(part)
 
-    def gather_seconds(self, rows: float) -> float:
+    def gather_seconds(self, rows: float, c: Configuration) -> float:
         """Seconds in which the host gathers rows from its memory."""
         if self.measured and self.machine.is_cpu:
-            return rows * self.counts.step_time(self.device).per_row
+            return rows * self._step_time(c).per_row
         return rows * self.counts.row_bytes / self.machine.gather
 
     def hidden_bytes(self) -> tuple[int, ...]:
@@ -409,7 +417,7 @@ class _Rows:
 
     def _from_host(self, rows: float, batch_bytes: float) -> None:
         """Gather rows in the host's memory and copy them, with the batch, to the device."""
-        self.read_seconds += self._pricer.gather_seconds(rows)
+        self.read_seconds += self._pricer.gather_seconds(rows, self._c)
         if not self._pricer.machine.is_cpu:
             self.copy_seconds += (rows * self._row_bytes + batch_bytes) / self._pricer.machine.beta
 
@@ -504,7 +512,7 @@ class _Rows:
         self.host_bytes = pricer.graph_bytes + ceil(pricer.feature_bytes / c.devices) + staged
         own = float(every.sum()) / len(self._sampled.batches) - fetched
         self.link_bytes = {"host": own * self._row_bytes, "rank": fetched * self._row_bytes}
-        self.read_seconds = pricer.gather_seconds(own + fetched)
+        self.read_seconds = pricer.gather_seconds(own + fetched, c)
         self._from_host(self._asked, self._batch_bytes)
         self.exchange_seconds = fetched * self._row_bytes / machine.network
 

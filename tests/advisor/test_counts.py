@@ -1,0 +1,48 @@
+"""Times of steps: what was measured alone is scaled to what it takes in a program."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import workbench as wb
+from workbench.advisor import counts
+from workbench.advisor.counts import Sampled, StepTime, in_turn
+from workbench.memory.traced.dry_run import work
+
+
+class Clock:
+    """A clock that stands still until something takes time, in place of `time`."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("step_seconds", "turns"), [(0.4, 5), (30.0, 3)])
+def test_times_in_turn_scale_those_of_repeated_steps(monkeypatch, step_seconds: float, turns: int):
+    clock, trained = Clock(), []
+    graph = wb.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0])
+    mb = wb.NeighborSampler([1, 1]).sample(graph, torch.tensor([0, 2]))
+
+    class Loader:
+        def steps(self, count: int) -> Iterator[tuple[int, wb.MiniBatch]]:
+            for step in range(min(count, 5)):
+                clock.now += 0.03 if step else 0.3  # the first compiles
+                yield step, mb
+
+    def train(batch: wb.MiniBatch) -> None:
+        clock.now += step_seconds
+        trained.append(batch)
+
+    monkeypatch.setattr(counts, "time", clock)
+    loader: Any = Loader()
+    alone = StepTime(fixed=0.05, per_item=0.15 / work(mb), residual=0.1, per_row=0.0)
+    found = in_turn(Sampled(loader, (mb,), (0.01, 0.02), 2.0), alone, train)
+    assert len(trained) == turns
+    assert found.step(mb) == pytest.approx(step_seconds)
+    assert found.fixed == pytest.approx(step_seconds / 4) and found.residual == 0.1
+    assert found.sampling == pytest.approx(0.03 / 0.015)
