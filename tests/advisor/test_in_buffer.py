@@ -26,7 +26,7 @@ def a_dataset(num_nodes: int = 500, num_train: int = 200, *, typed: bool = False
     graph = wb.Graph.from_edges(src, dst, num_nodes=num_nodes, **more)
     ids = torch.randperm(num_nodes, generator=generator)
     x, y = torch.randn(num_nodes, 4), torch.randint(3, (num_nodes,))
-    split = {"train_idx": ids[:num_train], "val_idx": ids[num_train:], "test_idx": ids[:0]}
+    split: dict[str, Any] = {"train_idx": ids[:num_train], "val_idx": ids[num_train:], "test_idx": ids[:0]}
     return Dataset.build(graph, x, y, **split, name="drawn")
 
 
@@ -53,10 +53,12 @@ def test_graphs_are_those_of_a_store(tmp_path: Path, num_partitions: int, capaci
             degrees = expected.in_degrees()
             assert torch.equal(here.in_degrees(), degrees[nodes]) and degrees.sum() == here.num_edges
             assert torch.equal(held.to_store(here.indices.long()), expected.indices.long())
+            assert expected.edge_ids is not None and here.edge_ids is not None
             assert torch.equal(data.graph.edge_positions(expected.edge_ids), here.edge_ids)
             for name in ("edge_type", "edge_weight"):
                 ours, theirs = getattr(here, name), getattr(expected, name)
-                assert (ours is None and theirs is None) or torch.equal(ours, theirs)
+                assert (ours is not None) == (theirs is not None) == typed
+                assert ours is None or torch.equal(ours, theirs)
             compared += 1
     assert compared == order.num_states
 

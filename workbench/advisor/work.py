@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from workbench.core.block import Block
+from workbench.core.errors import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.training.step import train_step
 
@@ -54,7 +55,7 @@ def step_work(model: nn.Module, mb: MiniBatch, x: Any, y: Any, loss_fn: Callable
         if blocks and tensors:
             rows.append((blocks[0].num_edges, tensors[0][:1].nbytes))
 
-    with ExitStack() as stack:
+    with deferred_interrupt(), ExitStack() as stack:
         for module in model.modules():
             stack.callback(module.register_forward_pre_hook(note).remove)
         flops = stack.enter_context(FlopCounterMode(display=False))

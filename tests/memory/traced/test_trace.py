@@ -1,13 +1,20 @@
 """Allocation traces peak where the memory meter does, also when replayed with sizes that were not recorded."""
 
+import os
+import signal
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from workbench.memory.traced.dry_run import AllocationProgram, AllocationRecorder, AllocationTrace
+import workbench as wb
+from workbench.advisor.work import _CountBytes, step_work
+from workbench.memory.analytic.layers import _OutputSizes, _probe
+from workbench.memory.traced.dry_run import AllocationProgram, AllocationRecorder, AllocationTrace, DryRun
 from workbench.meter.peak import PeakMeter
 
 
@@ -130,3 +137,52 @@ def test_only_storages_of_the_device_type_are_recorded() -> None:
     trace = record(both, "meta")
     assert peak(trace) == peak(record(network(1000)))
     assert 4 * 5000 not in trace.nbytes
+
+
+@pytest.mark.parametrize("moment", ["start", "stop"])
+def test_an_interrupt_of_a_dry_run_leaves_no_dispatch_mode(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """It arrives when the recorder has just begun to record, or is about to end."""
+    original = getattr(AllocationRecorder, moment)
+
+    def interrupted(recorder: AllocationRecorder) -> None:
+        if moment == "start":
+            original(recorder)
+        os.kill(os.getpid(), signal.SIGINT)
+        if moment == "stop":
+            original(recorder)
+
+    graph = wb.Graph.from_edges([0, 1, 2], [1, 2, 0])
+    batch = wb.NeighborSampler([2]).sample(graph, torch.tensor([0, 1]))
+    model = wb.build_model("gcn", in_dim=3, hidden_dim=4, out_dim=2, num_layers=1)
+    run = DryRun(model, optimizer="adam", in_dim=3, loss_fn=torch.nn.functional.cross_entropy)
+    monkeypatch.setattr(AllocationRecorder, moment, interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run.warm_up(batch)
+    assert caught.traceback  # keeps the frames of the run alive
+    assert not _get_current_dispatch_mode_stack()
+
+
+@pytest.mark.parametrize("counting", [_OutputSizes, _CountBytes])
+def test_an_interrupt_of_a_count_of_operators_leaves_no_dispatch_mode(
+    monkeypatch: pytest.MonkeyPatch, counting: type[TorchDispatchMode]
+) -> None:
+    enter = counting.__enter__
+
+    def interrupted(mode: TorchDispatchMode) -> Any:
+        entered = enter(mode)
+        os.kill(os.getpid(), signal.SIGINT)
+        return entered
+
+    graph = wb.Graph.from_edges([0, 1, 2], [1, 2, 0])
+    batch = wb.NeighborSampler([2]).sample(graph, torch.tensor([0, 1]))
+    model = wb.build_model("gcn", in_dim=3, hidden_dim=4, out_dim=2, num_layers=1)
+    monkeypatch.setattr(counting, "__enter__", interrupted)
+    loss = torch.nn.functional.cross_entropy
+    counts: dict[type[TorchDispatchMode], Callable[[], object]] = {
+        _OutputSizes: lambda: _probe(3, 4, 4, 1, 1),
+        _CountBytes: lambda: step_work(model, batch, torch.ones(3, 3), torch.zeros(3).long(), loss),
+    }
+    with pytest.raises(KeyboardInterrupt) as caught:
+        counts[counting]()
+    assert caught.traceback
+    assert not _get_current_dispatch_mode_stack()

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from workbench.core.errors import deferred_interrupt
 from workbench.kernels.dropout_mask import CHANNELS_PER_WORD, ROW_WORD_BYTES
 from workbench.kernels.segment import MESSAGE_BYTES
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeBlock, FakeTensor, Storage
@@ -652,7 +653,7 @@ def _probe(width: int, hidden: int, itemsize: int, steps: int, rows: int) -> int
     dtype = torch.bfloat16 if itemsize == 2 else torch.float32
     with torch.random.fork_rng(devices=[]):
         lstm = nn.LSTM(width, hidden, dtype=dtype)
-    with _OutputSizes() as outputs:
+    with deferred_interrupt(), _OutputSizes() as outputs:
         lstm(torch.zeros(steps, rows, width, dtype=dtype))
     return outputs.nbytes[3]
 

@@ -6,7 +6,7 @@ An `AllocationTrace` is the order of allocations with their sizes; its program c
 import copy
 import gc
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, UntypedStorage, nn
 
-from workbench.core.errors import check_at_least, check_choice
+from workbench.core.errors import check_at_least, check_choice, complete_despite_interrupt, deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.error_text import line_of, text_of
 from workbench.interop.pyg import rows_not_read
@@ -316,13 +316,15 @@ class DryRun:
         self._optimizer.step()
 
     def _record(self, work: Callable[[AllocationRecorder], object]) -> AllocationTrace:
-        recorder = AllocationRecorder(self.device.type)
-        recorder.start()
+        recorder, block = AllocationRecorder(self.device.type), ExitStack()
         try:
+            with deferred_interrupt():
+                recorder.start()
+                block.callback(recorder.stop)
             work(recorder)
             return recorder.trace()
         finally:
-            recorder.stop()
+            complete_despite_interrupt(block.close)
 
     def _features(self, mb: MiniBatch) -> Tensor:
         """A window of the random rows: drawing wide ones for every dry run takes longer than the steps themselves."""
