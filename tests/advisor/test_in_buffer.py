@@ -74,10 +74,9 @@ def test_batches_are_as_large_as_those_of_a_store(tmp_path: Path, num_partitions
     with wb.outofcore.PartitionBuffer(store, capacity=capacity) as buffer:
         loader = wb.outofcore.batches(buffer, order, ids, sampler=sampler, batch_size=100, seed=SEED)
         real = [mb for _, _, mb in loader]
+    assert found.batches_per_epoch == len(real)
     if order.num_states <= 3:  # all are rehearsed
-        assert found.batches_per_epoch == len(found.batches) == len(real)
-        assert sum(mb.num_seeds for mb in found.batches) == len(data.train_idx)
-    assert found.batches_per_epoch == pytest.approx(len(real), rel=0.25)
+        assert sorted(mb.num_seeds for mb in found.batches) == sorted(mb.num_seeds for mb in real)
     ours, theirs = (
         torch.tensor([(work(mb) / mb.num_seeds, mb.num_inputs / mb.num_seeds) for mb in some if mb.num_seeds == 100])
         for some in (found.batches, real)
@@ -90,7 +89,6 @@ def test_of_many_states_a_few_are_sampled():
     data = a_dataset(4000, 1500)
     options: dict[str, Any] = {"num_partitions": 16, "batch_size": 100, "num_batches": 12, "seed": SEED}
     found = batches_in_buffer(data, wb.NeighborSampler([4, 3]), capacity=2, **options)
-    assert 3 <= len(found.seconds) == len(found.batches) <= 12
-    assert found.batches_per_epoch == pytest.approx(1500 / 100)
+    assert 3 <= len(found.seconds) == len(found.batches) <= 12 < found.batches_per_epoch
     first, *_ = (mb for _, mb in found.loader.steps(1))
     assert 0 < first.num_seeds <= 100 and min(found.seconds) > 0 < found.graph_seconds

@@ -47,6 +47,7 @@ TABLES = {f"{name} {kept.file.stem}": (name, kept.table) for name, kept in all_f
 each = pytest.mark.parametrize("key", TABLES)
 KEYS = {
     "batchgnn/fig3": {"num_batches", "macrobatch"},
+    "betty/fig16": {"share_of_nodes"},
     "cooperative/fig3": {"batch_size", "compared_size"},
     "cooperative/fig6": {"batch_size", "compared_size"},
     "cooperative/density": {"share", "batch_size"},

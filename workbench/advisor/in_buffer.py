@@ -36,15 +36,14 @@ class InBuffer(NamedTuple):
         loader: that samples more of them, from the last of these states.
         batches: some of each of these states.
         seconds: of sampling each.
-        batches_per_epoch: number of batches of all states, with one of fewer seeds counted as a fraction unless all
-            were sampled.
+        batches_per_epoch: number of batches of all states; the last one of a state may have fewer seeds.
         graph_seconds: of building the graphs of all states.
     """
 
     loader: Batches[tuple[int, MiniBatch]]
     batches: tuple[MiniBatch, ...]
     seconds: tuple[float, ...]
-    batches_per_epoch: float
+    batches_per_epoch: int
     graph_seconds: float
 
 
@@ -74,10 +73,9 @@ def batches_in_buffer(
     order = node_order(num_partitions, capacity, ceil(len(train) / store.layout.partition_rows), seed=seed)
     ids = torch.arange(len(train))
     at = order.states_of(ids, ids // store.layout.partition_rows, seed=seed)
-    trained = [place for place, count in enumerate(at.bincount(minlength=order.num_states).tolist()) if count]
-    chosen = [
-        trained[place * len(trained) // min(_STATES, len(trained))] for place in range(min(_STATES, len(trained)))
-    ]
+    counts = at.bincount(minlength=order.num_states).tolist()
+    trained = [place for place, count in enumerate(counts) if count]
+    chosen = trained[:: ceil(len(trained) / _STATES)]
     found, seconds, building = [], [], []
     for place in chosen:
         held = CompactIds(store.layout, order.states[place])
@@ -90,8 +88,7 @@ def batches_in_buffer(
         some = timed_batches(loader, min(len(loader), max(1, num_batches // len(chosen))))
         found += some[0]
         seconds += some[1]
-    whole = sum(mb.num_seeds for mb in found) == len(train)
-    per_epoch = len(found) if whole else len(train) / batch_size
+    per_epoch = sum(ceil(count / batch_size) for count in counts)
     return InBuffer(loader, tuple(found), tuple(seconds), per_epoch, order.num_states * median(building))
 
 
