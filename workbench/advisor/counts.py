@@ -44,7 +44,7 @@ the one that is chosen: a smaller batch may have a larger part."""
 _REPETITIONS = 4
 """Of a step that is timed: the fastest of each phase counts, as whatever else the machine does only adds time."""
 
-_TURNS, _FEWEST_TURNS, _TURN_SECONDS = 12, 3, 2.0
+_TURNS, _FEWEST_TURNS, _TURN_SECONDS = 100, 3, 1.0
 """Batches that are sampled and trained on in turn, as programs do; the fewest, and seconds after which they do."""
 
 MARGIN = 0.02
