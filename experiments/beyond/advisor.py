@@ -9,6 +9,7 @@ programs.
 import contextlib
 import gc
 import io
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -104,17 +105,17 @@ def measured(config: Config, data: wb.Dataset, model: Any, advice: Advice, one: 
     """Run the program of a configuration for some epochs."""
     names: dict[str, Any] = {"data": data, "__name__": "program"}
     code = advice.code(one, data="data").replace("range(3)", "range(0)")
-    with contextlib.redirect_stdout(io.StringIO()):
+    with temporary_files(), contextlib.redirect_stdout(io.StringIO()):
         exec(compile(code, "program", "exec"), names)
-    list(names["epoch"](0))
-    before, seconds = bytes_of_disk(), []
-    for epoch in range(1, 1 + config.epochs):
-        start = time.perf_counter()
-        list(names["epoch"](epoch))
-        seconds.append(time.perf_counter() - start)
-    from_disk = (bytes_of_disk() - before) / config.epochs
-    names.clear()
-    gc.collect()  # what the program held, or the meter would count it as freed by a step
+        list(names["epoch"](0))
+        before, seconds = bytes_of_disk(), []
+        for epoch in range(1, 1 + config.epochs):
+            start = time.perf_counter()
+            list(names["epoch"](epoch))
+            seconds.append(time.perf_counter() - start)
+        from_disk = (bytes_of_disk() - before) / config.epochs
+        names.clear()
+        gc.collect()  # what the program held, or the meter would count it as freed by a step
     on_disk = one.configuration.reading != "memory"
     return {
         "peak_bytes": peak_of(data, model, advice, one),
@@ -123,6 +124,17 @@ def measured(config: Config, data: wb.Dataset, model: Any, advice: Advice, one: 
         "seconds_low": min(seconds),
         "seconds_high": max(seconds),
     }
+
+
+@contextlib.contextmanager
+def temporary_files() -> Iterator[None]:
+    """Delete at the end what is written to the folder of temporary files: programs keep their stores."""
+    usual = tempfile.tempdir
+    with tempfile.TemporaryDirectory() as tempfile.tempdir:
+        try:
+            yield
+        finally:
+            tempfile.tempdir = usual
 
 
 def batches_of(data: wb.Dataset, advice: Advice, one: Priced) -> Any:

@@ -198,6 +198,19 @@ def ratios(table: pd.DataFrame) -> pd.DataFrame:
     return asked.merge(pd.DataFrame(columns).reset_index(), "left").fillna({"memory": float("inf")})
 
 
+def learnt(table: pd.DataFrame) -> Finding:
+    """Whether every system ranks far better at the end than a random order of the candidates does on average."""
+    last: Any = last_epochs(table)
+    chance = (last.test_negatives + 1).map(lambda count: sum(1 / rank for rank in range(1, count + 1)) / count)
+    gone = (last.mrr - chance) / (1 - chance)
+    statement = f"every system's MRR has gone {claims.BEATEN:.0%} of the way from that of a random order to 1 and more"
+    worst = last.loc[gone.idxmin()]
+    told = f"{int((gone >= claims.BEATEN).sum())} of {len(gone)} systems; least {worst.dataset}, {worst.model}, "
+    told += f"{worst.system}: {worst.mrr:.4f} against {chance[gone.idxmin()]:.4f}"
+    held = bool((gone >= claims.BEATEN).all())
+    return Finding("learnt", statement, held, told, decided=held, trained=held)
+
+
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
     if not table.limit.any():
         return Title("Epochs on small parts of the graphs, without a limit of memory")
@@ -238,9 +251,10 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     share = float(table.memory_share.max())
     kept = f"in COMET's order MRR is at least {KEPT:.0%} of that in memory"
     slower = f"from disk the triples trained per second are at most {SLOWER:.0%} fewer than in memory"
+    keeps = claims.within("keeps-mrr", kept, finished, value="kept", least=KEPT, **options)
     checked = [
         claims.within("predicted", exact, finished, value="bytes", least=1, most=1, **options),
-        claims.within("keeps-mrr", kept, finished, value="kept", least=KEPT, **options),
+        *claims.once_trained([keeps], learnt(table)),
         claims.within("as-fast", slower, finished, value="slower", most=SLOWER, timed=True, **options),
     ]
     needed = f"training from disk needs at most {share:.0%} of the bytes of rows, state and edges"

@@ -1,5 +1,7 @@
 """The advice against what was measured: claims that can be lost, and the rows of a small run."""
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -90,7 +92,8 @@ def test_the_figure_and_the_comparison():
 
 
 @pytest.mark.slow
-def test_a_small_run_measures_what_was_predicted():
+def test_a_small_run_measures_what_was_predicted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     values: dict[str, Any] = {
         "dataset": {"name": "synthetic-arxiv", "scale": 0.01, "undirected": True},
         "seed": 0,
@@ -108,3 +111,4 @@ def test_a_small_run_measures_what_was_predicted():
     assert (rows.peak_bytes / rows.predicted_peak_bytes).between(0.95, 1.05).all()
     assert (rows.moved_bytes / rows.predicted_moved_bytes).between(0.8, 1.2).all()  # of four batches
     assert (rows.seconds > 0).all()
+    assert tempfile.tempdir == str(tmp_path) and not [*tmp_path.glob("tmp*")]  # nothing of the programs is left
