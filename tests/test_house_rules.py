@@ -52,6 +52,11 @@ ALLOWED = {
     ("workbench/outofcore/build_store.py", "write_rows", "open"): "a file of a draft, which nothing reads yet",
     ("workbench/outofcore/store_layout.py", "open_to_write", "open"): "a free slot; the table is replaced atomically",
     ("workbench/outofcore/tuning.py", "measured", "TemporaryDirectory"): "a file that a disk is measured with",
+    (
+        "experiments/beyond/advisor.py",
+        "temporary_files",
+        "TemporaryDirectory",
+    ): "stores that programs write",
     ("experiments/beyond/from_disk.py", "run", "TemporaryDirectory"): "features that one point reads",
     ("experiments/beyond/limited_training.py", "save", "save"): "in the folder of one point, before anything reads it",
     ("experiments/beyond/memory_group.py", "__enter__", "write_text"): "settings of the system, which are no files",
