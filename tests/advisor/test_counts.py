@@ -46,3 +46,18 @@ def test_times_in_turn_scale_those_of_repeated_steps(monkeypatch, step_seconds: 
     assert found.step(mb) == pytest.approx(step_seconds)
     assert found.fixed == pytest.approx(step_seconds / 4) and found.residual == 0.1
     assert found.sampling == pytest.approx(0.03 / 0.015)
+
+
+@pytest.mark.parametrize(("device", "turns"), [("cpu", True), ("cuda", False)])
+def test_only_the_processor_that_also_samples_is_timed_in_turn(monkeypatch, device: str, turns: bool):
+    """On a GPU a step returns before it has ended, and sampling goes on beside it."""
+    data = wb.load_dataset("synthetic-arxiv", scale=0.002)
+    model = wb.build_model("gcn", in_dim=data.num_features, hidden_dim=4, out_dim=data.num_classes, num_layers=1)
+    known, taken = counts.Counts(data, model, wb.NeighborSampler([3]), 50, num_batches=2), []
+    estimated = known.estimated("cpu")
+    monkeypatch.setattr(known, "estimated", lambda device: estimated)
+    monkeypatch.setattr(torch.nn.Module, "to", lambda module, device: module)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
+    monkeypatch.setattr(counts, "in_turn", lambda sampled, alone, train: taken.append(sampled) or alone)
+    known.step_time(device, known.sampled())
+    assert bool(taken) == turns

@@ -415,7 +415,7 @@ class Counts:
         if not times:
             raise CapacityError("not even a sixteenth of a batch fits into this machine's memory; lower batch_size")
         alone = StepTime(*fitted(times), per_row=min(fetched))
-        if times[0][0] > 1:  # whole batches don't fit
+        if times[0][0] > 1 or device != "cpu":  # whole batches don't fit, or another device trains meanwhile
             return alone
         return in_turn(sampled, alone, lambda mb: train_step(model, mb, x, y, loss, optimizer))
 
