@@ -203,7 +203,9 @@ def learnt(table: pd.DataFrame) -> Finding:
     last: Any = last_epochs(table).query("system != @BALANCED").dropna(subset="mrr")
     chance = (last.test_negatives + 1).map(lambda count: sum(1 / rank for rank in range(1, count + 1)) / count)
     gone = (last.mrr - chance) / (1 - chance)
-    statement = f"the MRR of both has gone {claims.BEATEN:.0%} of the way from that of a random order to 1 and more"
+    statement = (
+        f"in memory and in COMET's order MRR is {claims.BEATEN:.0%} of the way from a random order's to 1, or more"
+    )
     worst = last.loc[gone.idxmin()]
     told = f"{int((gone >= claims.BEATEN).sum())} of {len(gone)} systems; least {worst.dataset}, {worst.model}, "
     told += f"{worst.system}: {worst.mrr:.4f} against {chance[gone.idxmin()]:.4f}"

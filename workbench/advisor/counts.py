@@ -395,6 +395,7 @@ class Counts:
         whole = sorted(sampled.batches, key=work)[len(sampled.batches) // 2]
         partitioner = Partitioner("range").prepare(whole)
         model = copy.deepcopy(self.model).to(device)
+        # Ids of a buffer's batches are not the graph's: rows and labels are those of other nodes, in the same time.
         optimizer, x, y, loss = torch.optim.Adam(model.parameters()), self.data.x, self.data.y, default_loss(self.data)
         room = available_bytes() / 2 if device == "cpu" else torch.cuda.mem_get_info()[0] / 2
         estimator, times, fetched = self.estimated(device).estimator, [], []
