@@ -1,6 +1,7 @@
 """`wb.advise`: prices against brute force and the meter, its choice, its text, and its programs."""
 
 import dataclasses
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,8 @@ from torch.nn.functional import cross_entropy
 import workbench as wb
 from workbench.advisor.advice import ranked
 from workbench.advisor.configuration import Configuration
-from workbench.advisor.counts import mean_of
-from workbench.advisor.prices import STAGES, Priced
+from workbench.advisor.counts import Counts, mean_of
+from workbench.advisor.prices import KAPPA, STAGES, Priced
 from workbench.nn.gcn import GCNLayer
 
 CPU = wb.Machine(10e9, 5e9, 5e9, 1e11, name="a laptop", gather=4e9, disk=1e9, disk_reads=20e3, is_cpu=True)
@@ -337,7 +338,9 @@ def test_bytes_read_from_disk_are_those_of_an_epoch(arxiv: wb.Dataset, tmp_path:
         for epoch in range(epochs):
             list(names["epoch"](epoch))
         read = (names["disk"].read_bytes - before) / epochs
-        assert read == pytest.approx(one.link_bytes["disk"]), str(c)
+        # Which of the rows that are used again at the same time are evicted depends on their order in a batch.
+        error = 1e-6 if c.reading == "static" else 0.02
+        assert read == pytest.approx(one.link_bytes["disk"], rel=error), str(c)
         found += 1
     assert found >= 4
 
@@ -395,6 +398,22 @@ def test_other_budgets_are_priced_as_by_another_call(arxiv: wb.Dataset):
     assert_same_advice(
         less.with_budgets(host_memory=reduced(arxiv, 0.2)), advised(arxiv, host_memory=reduced(arxiv, 0.2))
     )
+
+
+def test_another_memory_of_the_host_samples_and_times_nothing_but_a_buffer_of_another_size(
+    arxiv: wb.Dataset, monkeypatch: pytest.MonkeyPatch
+):
+    model = wb.build_model("gcn", in_dim=arxiv.num_features, hidden_dim=6, out_dim=arxiv.num_classes, num_layers=2)
+    monkeypatch.setattr(importlib.import_module("workbench.advisor.advice"), "_is_here", lambda machine: True)
+    first = advised(arxiv, model)
+    assert first.pricer.measured and all(one.configuration.reading == "memory" for one in first.priced)
+    for name in ("_sample", "_timed", "access_probability"):
+        monkeypatch.delattr(Counts, name)
+    for share in (0.6, 0.5):
+        less = first.with_budgets(host_memory=reduced(arxiv, share))
+        for reading in ("static", "belady", "packed", "buffer"):
+            assert by_reading(less, reading=reading).can_be_priced
+        assert by_reading(less, reading="belady", labor=True, kappa=KAPPA).can_be_priced
 
 
 def assert_same_advice(found: Any, expected: Any) -> None:

@@ -59,5 +59,5 @@ def test_only_the_processor_that_also_samples_is_timed_in_turn(monkeypatch, devi
     monkeypatch.setattr(torch.nn.Module, "to", lambda module, device: module)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
     monkeypatch.setattr(counts, "in_turn", lambda sampled, alone, train: taken.append(sampled) or alone)
-    known.step_time(device, known.sampled())
+    known.step_time(device)
     assert bool(taken) == turns

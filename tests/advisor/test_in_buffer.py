@@ -42,13 +42,13 @@ def test_graphs_are_those_of_a_store(tmp_path: Path, num_partitions: int, capaci
     built = a_store(data, tmp_path / "store", num_partitions)
     node_ids = assign_nodes(data.graph.num_nodes, data.train_idx, SEED)
     assert torch.equal(node_ids, built.node_ids)
-    store = Store(data.graph, node_ids, len(data.train_idx), num_partitions)
+    store = Store(data, num_partitions, SEED)
     order = wb.outofcore.node_order(num_partitions, capacity, built.num_train_partitions, seed=SEED)
     compared = 0
     with wb.outofcore.PartitionBuffer(built, capacity=capacity) as buffer:
         for state in buffer.epoch(order):
             held = CompactIds(store.layout, order.states[state.number])
-            here = buffer_graph(held, dict(store.buckets(held)))
+            here = buffer_graph(held, store.buckets(held))
             expected, nodes = state.graph, held.to_store(torch.arange(held.num_nodes))
             degrees = expected.in_degrees()
             assert torch.equal(here.in_degrees(), degrees[nodes]) and degrees.sum() == here.num_edges
@@ -66,8 +66,8 @@ def test_graphs_are_those_of_a_store(tmp_path: Path, num_partitions: int, capaci
 @pytest.mark.parametrize(("num_partitions", "capacity"), [(8, 5), (8, 3), (16, 2)])
 def test_batches_are_as_large_as_those_of_a_store(tmp_path: Path, num_partitions: int, capacity: int):
     data, sampler = a_dataset(4000, 1500), wb.NeighborSampler([4, 3], seed=1)
-    options: dict[str, Any] = {"num_partitions": num_partitions, "capacity": capacity, "batch_size": 100}
-    found = batches_in_buffer(data, sampler, **options, num_batches=60, seed=SEED)
+    options: dict[str, Any] = {"capacity": capacity, "batch_size": 100, "num_batches": 60}
+    found = batches_in_buffer(Store(data, num_partitions, SEED), sampler, **options)
     store = a_store(data, tmp_path / "store", num_partitions)
     ids = torch.isin(store.node_ids, data.train_idx).nonzero()[:, 0]
     order = wb.outofcore.node_order(num_partitions, capacity, store.num_train_partitions, seed=SEED)
@@ -87,8 +87,8 @@ def test_batches_are_as_large_as_those_of_a_store(tmp_path: Path, num_partitions
 
 def test_of_many_states_a_few_are_sampled():
     data = a_dataset(4000, 1500)
-    options: dict[str, Any] = {"num_partitions": 16, "batch_size": 100, "num_batches": 12, "seed": SEED}
-    found = batches_in_buffer(data, wb.NeighborSampler([4, 3]), capacity=2, **options)
+    options: dict[str, Any] = {"capacity": 2, "batch_size": 100, "num_batches": 12}
+    found = batches_in_buffer(Store(data, 16, SEED), wb.NeighborSampler([4, 3]), **options)
     assert 3 <= len(found.seconds) == len(found.batches) <= 12 < found.batches_per_epoch
     first, *_ = (mb for _, mb in found.loader.steps(1))
     assert 0 < first.num_seeds <= 100 and min(found.seconds) > 0 < found.graph_seconds

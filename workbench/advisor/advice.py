@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +96,10 @@ def advise(
         devices=devices,
         measured=machine in (None, HERE) or _is_here(chosen),
     )
-    return _advice(pricer, report)
+    advice = _advice(pricer, report)
+    with suppress(ValueError, CapacityError, NotImplementedError):  # what can't be counted can't be priced, then
+        pricer.count_for_disk()
+    return advice
 
 
 def _advice(pricer: Pricer, report: Callable[[str], object] = silent) -> "Advice":

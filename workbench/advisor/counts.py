@@ -13,11 +13,12 @@ from math import ceil
 from statistics import NormalDist, fmean, median, stdev
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from workbench.advisor.in_buffer import batches_in_buffer, timed_batches
+from workbench.advisor.in_buffer import Store, batches_in_buffer, timed_batches
 from workbench.core.dataset import Dataset
 from workbench.core.errors import CapacityError, available_bytes, check_at_least, check_type
 from workbench.core.minibatch import MiniBatch
@@ -27,6 +28,7 @@ from workbench.memory.estimator import Estimator, estimator_for
 from workbench.memory.search import Budget, smallest_fitting
 from workbench.memory.traced.dry_run import work
 from workbench.memory.training_setup import Optimizer, TrainingSetup
+from workbench.outofcore.reading import expected_buckets
 from workbench.partition.batch.partitioner import Partitioner
 from workbench.placement.access_probability import inclusion_probability
 from workbench.sampling.batches import Batches
@@ -142,8 +144,13 @@ class Sampled:
 
     @cached_property
     def one_epoch(self) -> AccessTrace:
-        """Rows that each batch of the first epoch reads, or of its beginning."""
-        return AccessTrace.of(mb.node_ids for mb in self.batches[: ceil(self.batches_per_epoch)])
+        """Rows that each batch of the first epoch reads, or of its beginning.
+
+        They are in ascending order, in which plans of reads take half the time. How many rows are read does not depend
+        on it, but which of those that are used again at the same time.
+        """
+        first = self.batches[: ceil(self.batches_per_epoch)]
+        return AccessTrace.of(torch.from_numpy(np.sort(mb.node_ids.numpy())) for mb in first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,8 +303,10 @@ class Counts:
         self._num_batches, self.optimizer, self._report = num_batches, optimizer, report
         self._sampled: dict[tuple[bool, int], Sampled] = {}
         self._estimated: dict[tuple[bool, str], Estimated] = {}
-        self._times: dict[tuple[str, Sampled], StepTime] = {}
+        self._times: dict[tuple[str, str], StepTime] = {}
         self._in_buffer: dict[tuple[int, int], Sampled] = {}
+        self._stores: dict[int, Store] = {}
+        self._buckets: dict[int, Tensor] = {}
         self._hottest: Tensor | None = None
 
     @property
@@ -337,15 +346,10 @@ class Counts:
         """Sample batches as from MariusGNN's buffer."""
         if (num_partitions, capacity) not in self._in_buffer:
             self._report(f"sampling in a buffer of {capacity} of {num_partitions} partitions")
-            found = batches_in_buffer(
-                self.data,
-                self.sampler,
-                num_partitions=num_partitions,
-                capacity=capacity,
-                batch_size=self.batch_size,
-                num_batches=self._num_batches,
-                seed=self.seed,
-            )
+            if num_partitions not in self._stores:
+                self._stores[num_partitions] = Store(self.data, num_partitions, self.seed)
+            sizes = {"capacity": capacity, "batch_size": self.batch_size, "num_batches": self._num_batches}
+            found = batches_in_buffer(self._stores[num_partitions], self.sampler, **sizes)
             self._in_buffer[num_partitions, capacity] = Sampled(*found)
         return self._in_buffer[num_partitions, capacity]
 
@@ -379,17 +383,24 @@ class Counts:
             self._estimated[labor, device] = Estimated(sampled, estimator, Partitioner("auto", seed=self.seed))
         return self._estimated[labor, device]
 
-    def step_time(self, device: str, sampled: Sampled) -> StepTime:
+    def step_time(self, device: str, *, labor: bool = False, buffer: tuple[int, int] | None = None) -> StepTime:
         """Time steps of a copy of the model on this machine: on one of the batches, on parts of it, and on batches that
         are sampled in between.
+
+        Args:
+            device: "cpu" or "cuda".
+            labor: of LABOR's batches.
+            buffer: partitions and capacity of a buffer, of whose batches steps are timed if none are known of another.
 
         Raises:
             CapacityError: not even a small part of a batch fits into this machine's memory.
         """
-        if (device, sampled) not in self._times:
+        way = "buffer" if buffer else "LABOR" if labor else "plain"
+        if (device, way) not in self._times:
+            sampled = self.in_buffer(*buffer) if buffer else self.sampled(labor=labor)
             self._report("timing a few training steps")
-            self._times[device, sampled] = self._timed(device, sampled)
-        return self._times[device, sampled]
+            self._times[device, way] = self._timed(device, sampled)
+        return self._times[device, way]
 
     def _timed(self, device: str, sampled: Sampled) -> StepTime:
         whole = sorted(sampled.batches, key=work)[len(sampled.batches) // 2]
@@ -419,6 +430,12 @@ class Counts:
         if times[0][0] > 1 or device != "cpu":  # whole batches don't fit, or another device trains meanwhile
             return alone
         return in_turn(sampled, alone, lambda mb: train_step(model, mb, x, y, loss, optimizer))
+
+    def buckets(self, num_partitions: int) -> Tensor:
+        """float64 [p, p], expected edges between the partitions of MariusGNN's buffer."""
+        if num_partitions not in self._buckets:
+            self._buckets[num_partitions] = expected_buckets(self.data.graph, self.data.train_idx, num_partitions)
+        return self._buckets[num_partitions]
 
     def hottest_rows(self) -> Tensor:
         """Ids of all rows, those that batches read most probably first."""

@@ -5,7 +5,7 @@ a few states are built.
 """
 
 import time
-from collections.abc import Iterator
+from functools import partial
 from math import ceil
 from statistics import median
 from typing import NamedTuple
@@ -16,9 +16,12 @@ from torch import Tensor
 from workbench.core.dataset import Dataset
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
+from workbench.kernels.buffers import uninitialised
+from workbench.kernels.jit import compiled
+from workbench.kernels.threads import run_tasks
 from workbench.outofcore.bucket_order import node_order
 from workbench.outofcore.buffer_state import CompactIds, buffer_graph
-from workbench.outofcore.build_store import assign_nodes
+from workbench.outofcore.build_store import assign_nodes, take_places
 from workbench.outofcore.store_files import Bucket
 from workbench.outofcore.store_layout import StoreLayout, name_of
 from workbench.sampling.batches import Batches
@@ -48,42 +51,28 @@ class InBuffer(NamedTuple):
 
 
 def batches_in_buffer(
-    data: Dataset,
-    sampler: Sampler,
-    *,
-    num_partitions: int,
-    capacity: int,
-    batch_size: int,
-    num_batches: int,
-    seed: int,
+    store: "Store", sampler: Sampler, *, capacity: int, batch_size: int, num_batches: int
 ) -> InBuffer:
     """Sample batches as from a buffer.
 
     Args:
-        data: graph and training nodes.
+        store: what the buffer would read.
         sampler: of batches.
-        num_partitions: number p of partitions.
-        capacity: number c of partitions in the buffer.
+        capacity: number of partitions in the buffer.
         batch_size: seeds per batch.
         num_batches: batches to sample, at most, but one per state whose graph is built.
-        seed: of partitions, order and batches.
     """
-    graph, train = data.graph, data.train_idx
-    store = Store(graph, assign_nodes(graph.num_nodes, train, seed), len(train), num_partitions)
-    order = node_order(num_partitions, capacity, ceil(len(train) / store.layout.partition_rows), seed=seed)
-    ids = torch.arange(len(train))
-    at = order.states_of(ids, ids // store.layout.partition_rows, seed=seed)
+    layout, seed, ids = store.layout, store.seed, torch.arange(store.layout.num_train)
+    order = node_order(layout.num_partitions, capacity, ceil(len(ids) / layout.partition_rows), seed=seed)
+    at = order.states_of(ids, ids // layout.partition_rows, seed=seed)
     counts = at.bincount(minlength=order.num_states).tolist()
     trained = [place for place, count in enumerate(counts) if count]
     chosen = trained[:: ceil(len(trained) / _STATES)]
     found, seconds, building = [], [], []
     for place in chosen:
-        held = CompactIds(store.layout, order.states[place])
-        buckets = dict(store.buckets(held))
-        buffer_graph(held, buckets)  # compiles kernels
-        start = time.perf_counter()
-        state = buffer_graph(held, buckets)
-        building.append(time.perf_counter() - start)
+        held = CompactIds(layout, order.states[place])
+        state, elapsed = store.built(held)
+        building.append(elapsed)
         loader = batches(state, held.of("ids", ids[at == place]), sampler=sampler, batch_size=batch_size, seed=seed)
         some = timed_batches(loader, min(len(loader), max(1, num_batches // len(chosen))))
         found += some[0]
@@ -117,16 +106,15 @@ class Store:
     """Ids and edges of a store that is not built.
 
     Args:
-        graph: the graph.
-        node_ids: int64 [num_nodes], the graph's id of every node of the store, training nodes first.
-        num_train: number of training nodes.
+        data: graph and training nodes.
         num_partitions: number of partitions.
+        seed: of partitions, and of a buffer's order and batches.
     """
 
-    def __init__(self, graph: Graph, node_ids: Tensor, num_train: int, num_partitions: int) -> None:
-        self._graph, self._node_ids = graph, node_ids
-        self._new_ids = torch.empty_like(node_ids)
-        self._new_ids[node_ids] = torch.arange(len(node_ids))
+    def __init__(self, data: Dataset, num_partitions: int, seed: int) -> None:
+        self._graph, self.seed, self._has_built = data.graph, seed, False
+        graph = data.graph
+        self._node_ids = assign_nodes(graph.num_nodes, data.train_idx, seed)
         self._more = {
             name: values
             for name, values in {"edge_type": graph.edge_type, "edge_weight": graph.edge_weight}.items()
@@ -135,31 +123,65 @@ class Store:
         self.layout = StoreLayout(
             num_nodes=graph.num_nodes,
             num_partitions=num_partitions,
-            num_train=num_train,
+            num_train=len(data.train_idx),
             row_shape=(1,),
             dtype="float32",
             learnt=False,
             num_edges=graph.num_edges,
             **{name: name_of(values.dtype) for name, values in self._more.items()},
         )
+        self._offset_of = torch.empty(graph.num_nodes, dtype=torch.int32)
+        self._offset_of[self._node_ids] = torch.arange(graph.num_nodes, dtype=torch.int32) % self.layout.partition_rows
 
-    def buckets(self, held: CompactIds) -> Iterator[tuple[tuple[int, int], Bucket]]:
+    def built(self, held: CompactIds) -> tuple[Graph, float]:
+        """The graph of some partitions, and the seconds in which a buffer builds it."""
+        buckets = self.buckets(held)
+        if not self._has_built:
+            buffer_graph(held, buckets)  # compiles kernels
+            self._has_built = True
+        start = time.perf_counter()
+        return buffer_graph(held, buckets), time.perf_counter() - start
+
+    def buckets(self, held: CompactIds) -> dict[tuple[int, int], Bucket]:
         """The buckets of edges between some partitions, by those of source and destination."""
-        graph, size, p = self._graph, self.layout.partition_rows, self.layout.num_partitions
-        first = held.to_store(torch.arange(held.num_nodes))
-        nodes = self._node_ids[first]
-        degrees = graph.indptr[nodes + 1] - graph.indptr[nodes]
-        begin = graph.indptr[nodes] - (degrees.cumsum(0) - degrees)
-        edges = torch.arange(int(degrees.sum())) + torch.repeat_interleave(begin, degrees)
-        dst = torch.repeat_interleave(first, degrees)
-        src = self._new_ids[graph.indices[edges].long()]
-        inside = torch.isin(torch.arange(p), held.held)[src // size]
-        edges, src, dst = edges[inside], src[inside], dst[inside]
-        bucket = src // size * p + dst // size
-        bucket, order = bucket.sort(stable=True)  # in the order of destinations, as they are here
-        places, counts = bucket.unique_consecutive(return_counts=True)
-        for place, of in zip(places.tolist(), order.split(counts.tolist()), strict=True):
-            i, j = divmod(place, p)
-            more = {name: values[edges[of]] for name, values in self._more.items()}
-            ends = {"src": (src[of] - i * size).int(), "dst": (dst[of] - j * size).int()}
-            yield (i, j), Bucket(edges[of], **ends, **more)
+        slots = len(held.held)
+        slot_of = torch.full((self.layout.num_nodes,), slots, dtype=torch.uint8 if slots < 256 else torch.int64)
+        for slot, partition in enumerate(held.held.tolist()):
+            slot_of[self._nodes_of(partition)] = slot
+        found: dict[tuple[int, int], Bucket] = {}
+        run_tasks([partial(self._to, partition, held, slot_of, found) for partition in held.held.tolist()])
+        return found
+
+    def _nodes_of(self, partition: int) -> Tensor:
+        first = partition * self.layout.partition_rows
+        return self._node_ids[first : first + self.layout.nodes_of(partition)]
+
+    def _to(self, j: int, held: CompactIds, slot_of: Tensor, found: dict[tuple[int, int], Bucket]) -> None:
+        """The buckets of one partition of destinations."""
+        graph, nodes, partitions = self._graph, self._nodes_of(j), held.held.tolist()
+        most = int((graph.indptr[nodes + 1] - graph.indptr[nodes]).sum())
+        room = [uninitialised(slot_of, most, dtype=kind) for kind in (torch.int64, torch.int32, torch.int32, None)]
+        arrays = (nodes, graph.indptr, graph.indices, slot_of, self._offset_of, *room)
+        count = _kept(len(partitions), *(one.numpy() for one in arrays))
+        edges, src, dst, slots = (one[:count] for one in room)
+        counts, places = slots.bincount(minlength=len(partitions)), torch.empty(count, dtype=torch.int64)
+        take_places(slots.numpy(), (counts.cumsum(0) - counts).numpy(), places.numpy())
+        arrays = {"edge_ids": edges, "src": src, "dst": dst}
+        arrays |= {name: values[edges] for name, values in self._more.items()}
+        arrays = {name: values.scatter(0, places, values) for name, values in arrays.items()}
+        split = zip(*(values.split(counts.tolist()) for values in arrays.values()), strict=True)
+        for i, values in zip(partitions, split, strict=True):
+            found[i, j] = Bucket(**dict(zip(arrays, values, strict=True)))
+
+
+@compiled
+def _kept(num_slots, nodes, indptr, indices, slot_of, offset_of, edges, src, dst, slots):
+    """Edges whose sources have a slot, by destination."""
+    count = 0
+    for k in range(len(nodes)):
+        for edge in range(indptr[nodes[k]], indptr[nodes[k] + 1]):
+            slot = slot_of[indices[edge]]
+            if slot < num_slots:
+                edges[count], src[count], dst[count], slots[count] = edge, offset_of[indices[edge]], k, slot
+                count += 1
+    return count

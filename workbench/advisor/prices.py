@@ -5,8 +5,9 @@ the batch before; on a CPU, which does both, they don't. Reads of a disk overlap
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import ceil, isfinite, isqrt
 from statistics import median
 from typing import Any
@@ -26,9 +27,10 @@ from workbench.core.randomness import permutation
 from workbench.core.units import format_bytes
 from workbench.features.cache.simulate import simulate_cache
 from workbench.features.disk_rows import MAX_READ, read_cost
+from workbench.kernels.threads import run_tasks
 from workbench.macrobatch.plan import WindowUnions
 from workbench.memory.traced.dry_run import work
-from workbench.outofcore.reading import Reading, ReadingPlan, expected_buckets, plan_reading
+from workbench.outofcore.reading import Reading, ReadingPlan, plan_reading
 from workbench.outofcore.tuning import DiskModel
 from workbench.partition.graph import partition_graph
 from workbench.placement.placement import place_rows
@@ -169,6 +171,20 @@ class Pricer:
                 if remembers and self.counts.can_depend:
                     yield replace(reading, kappa=KAPPA)
 
+    def count_for_disk(self) -> None:
+        """Count what is asked for once features do not fit into the host's memory, so that any of it is priced at once.
+
+        Steps on the batches of a buffer are timed for a quarter of its partitions, for all sizes.
+        """
+        counts, p = self.counts, self._partitions
+        counts.hottest_rows()
+        counts.buckets(p)
+        if counts.can_depend:
+            for labor in (False, True) if counts.can_be_labor else (False,):
+                counts.sampled(labor=labor, kappa=KAPPA)
+        if self.measured:
+            counts.step_time(self.device, buffer=(p, max(2, p // 4)))
+
     def _with_parts(self, labor: bool) -> Iterator[Configuration]:
         estimated = self.counts.estimated(self.device, labor=labor)
         parts = estimated.fewest(self.memory_bytes)
@@ -207,6 +223,11 @@ class Pricer:
             return
         plain = replace(plain, held_rows=rows, gap_bytes=self._gap_bytes)
         yield replace(plain, reading="static")
+        ways = [(plain.labor, kappa) for kappa in ((1, KAPPA) if self.counts.can_depend else (1,))]
+        for labor, kappa in ways:
+            self.counts.sampled(labor=labor, kappa=kappa)  # timed, so one after the other
+        with suppress(CapacityError):  # which is raised again below
+            run_tasks([partial(self.reading, *way) for way in ways])
         try:
             plan = self.reading(plain.labor, 1)
         except CapacityError:
@@ -246,10 +267,6 @@ class Pricer:
         read, edges = self.disk.read_bytes, EDGE_BYTES * self.counts.data.graph.num_edges
         return min(MOST_PARTITIONS, max(_FEWEST_PARTITIONS, min(self.feature_bytes // read, isqrt(edges // read))))
 
-    @cached_property
-    def _buckets(self) -> Tensor:
-        return expected_buckets(self.counts.data.graph, self.counts.data.train_idx, self._partitions)
-
     @property
     def _gap_bytes(self) -> int:
         return min(self.disk.read_bytes, MAX_READ)
@@ -269,7 +286,7 @@ class Pricer:
                 edge_bytes=EDGE_BYTES,
                 num_partitions=self._partitions,
                 num_train_partitions=ceil(len(self.counts.data.train_idx) / partition_rows),
-                buckets=self._buckets,
+                buckets=self.counts.buckets(self._partitions),
             )
         return self._readings[labor, kappa]
 
@@ -350,7 +367,8 @@ class Pricer:
         return host + device
 
     def _step_time(self, c: Configuration) -> StepTime:
-        return self.counts.step_time(self.device, self._sampled(replace(c, kappa=1)))
+        buffer = (c.partitions, c.capacity) if c.reading == "buffer" else None
+        return self.counts.step_time(self.device, labor=c.labor, buffer=buffer)
 
     def compute_seconds(self, items: float, c: Configuration) -> float:
         """Seconds of a step on a batch of so many nodes and edges in all its parts."""

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import ceil
 from typing import Any, Literal
@@ -18,6 +19,8 @@ from workbench.core.trace import AccessTrace
 from workbench.core.units import format_bytes
 from workbench.features.disk_rows import MAX_READ, read_cost
 from workbench.kernels.buffers import read_singly
+from workbench.kernels.jit import compiled
+from workbench.kernels.threads import parallel_edges
 from workbench.outofcore.bucket_order import node_order
 from workbench.outofcore.row_plan import RowPlan, plan_rows
 from workbench.outofcore.store_files import runs_of
@@ -255,7 +258,7 @@ def _belady(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel) -> Reading:
 
 def _packed(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel, uses: int) -> Reading:
     """Rows are read from their file in pieces of half the memory, written, and read in their order of use."""
-    stretches = [torch.arange(lo, hi) for lo, hi in pairwise(plan.offsets.tolist())]
+    stretches = torch.arange(plan.num_rows).split(plan.offsets.diff().tolist())
     nbytes, count = rows.cost(stretches, plan.num_rows)
     begin, begins = rows.cost(stretches[:1], plan.num_rows)
     first, before = rows.cost(plan.ids.split(max(1, rows.capacity // 2)), rows.num_rows)
@@ -292,16 +295,30 @@ def expected_buckets(graph: Graph, train_idx: Tensor, num_partitions: int) -> Te
     train_idx = check_ids("train_idx", train_idx, graph.num_nodes, unique=True).cpu()
     check_at_least("num_partitions", num_partitions, 1, most=max(1, graph.num_nodes))
     size, num_train = graph.num_nodes, len(train_idx)
-    is_train = torch.zeros(size, dtype=torch.uint8)
-    is_train[train_idx] = 1
-    destination = torch.repeat_interleave(is_train, graph.in_degrees().cpu())
-    kind = 2 * is_train[graph.indices.cpu()] + destination  # of source and destination
-    edges = torch.bincount(kind, minlength=4).view(2, 2).double()
+    is_train = torch.zeros(size, dtype=torch.bool)
+    is_train[train_idx] = True
+    indptr, from_train = graph.indptr.cpu(), torch.empty(size, dtype=torch.int64)
+    arrays = (one.numpy() for one in (indptr, graph.indices.cpu(), is_train, from_train))
+    parallel_edges(partial(_count_sources, *arrays), indptr)
+    degrees, train = torch.stack([indptr.diff(), from_train]), train_idx.long()
+    to_all, to_train = degrees.sum(1), degrees[:, train].sum(1)
+    edges = torch.stack([to_all - to_train, to_train], 1).double()
+    edges[0] -= edges[1]  # from others, and from training nodes
     ends = (torch.arange(num_partitions + 1) * ceil(size / num_partitions)).clamp(max=size)
     of_train = ends.clamp(max=num_train).diff()
     nodes = torch.stack([ends.diff() - of_train, of_train]).double()
     share = nodes / nodes.sum(1, keepdim=True).clamp(min=1)
     return share.T @ edges @ share
+
+
+@compiled
+def _count_sources(indptr, indices, chosen, counts, lo, hi):
+    """Count the chosen in-neighbours of some rows."""
+    for row in range(lo, hi):
+        count = 0
+        for edge in range(indptr[row], indptr[row + 1]):
+            count += chosen[indices[edge]]
+        counts[row] = count
 
 
 def _buffer(

@@ -13,24 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.errors import CapacityError, check_at_least, check_ids, check_type
+from workbench.core.errors import CapacityError, check_at_least, check_fits, check_ids, check_type
 from workbench.core.trace import AccessTrace
-from workbench.features.cache.eviction import (
-    NONE,
-    SIZE,
-    CacheState,
-    empty_state,
-    is_full,
-    next_free_slot,
-    next_uses,
-    put,
-    put_in_heap,
-    resident_slot,
-    sift_down,
-    sift_up,
-)
 from workbench.features.cache.policies import MAX_CAPACITY, num_rows_of
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import compiled
+
+_NONE = -1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,137 +93,142 @@ class RowPlanner:
 
     Raises:
         ValueError: a number out of range.
-        CapacityError: the state, 4 bytes per row and 40 per slot, does not fit into memory.
+        CapacityError: the state, 4 bytes per row and 8 per slot, does not fit into memory.
     """
 
     def __init__(self, num_rows: int, capacity_rows: int, *, overlap: bool = True) -> None:
         check_at_least("num_rows", num_rows, 0)
         check_at_least("capacity_rows", capacity_rows, 1, most=MAX_CAPACITY)
         room = min(capacity_rows, max(1, num_rows))
+        check_fits(f"a plan of {room:,} of {num_rows:,} rows", 4 * num_rows + 8 * room, "lower capacity_rows")
         self._num_rows, self._overlap = num_rows, overlap
-        self._state = empty_state(num_rows, room, next_use=np.empty(0, np.int64))
-        self._later, self._used = (torch.empty(room, dtype=torch.int64) for _ in range(2))
+        self._slot_of = _filled(num_rows, _NONE)
+        self._row_of = torch.empty(room, dtype=torch.int64)
+        self._size = 0
         self._last = torch.empty(0, dtype=torch.int64)
 
     @property
     def capacity_rows(self) -> int:
         """Slots of the pool."""
-        return len(self._state.mark)
+        return len(self._row_of)
 
     def plan(self, trace: AccessTrace) -> RowPlan:
         """Plan the next window. Arguments and errors as for `plan_rows`."""
         check_type("trace", trace, AccessTrace, "pass wb.AccessTrace.of(reads)")
         ids, offsets = check_ids("trace.ids", trace.ids, self._num_rows).cpu(), trace.offsets.cpu()
-        state, before = self._resumed(ids, offsets)
-        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), offsets + before])
-        resident = torch.from_numpy(state.row_of[:before])
-        all_ids = torch.cat([resident, ids])
-        read = torch.empty(2, len(ids), dtype=torch.int64)
-        places, counts = torch.empty(len(ids), dtype=torch.int32), torch.zeros(len(trace) + 1, dtype=torch.int64)
-        arrays = (self._later, self._used, all_ids, offsets, *read, places, counts)
-        short = _plan(state, 1 if self._overlap else 0, *(array.numpy() for array in arrays))
-        if short != NONE:
-            raise self._too_small(all_ids, offsets, short)
-        self._state = state
+        before = self._resident()
+        skipped = len(before.ids)
+        all_ids = torch.cat([before.ids, ids]) if skipped else ids
+        ends = torch.cat([before.offsets[:-1], offsets + skipped])
+        read, places = uninitialised(ids, len(ids)), uninitialised(ids, len(ids), dtype=torch.int32)
+        counts = torch.zeros(len(trace) + 1, dtype=torch.int64)
+        arrays = (all_ids, ends, *by_next_use(all_ids, ends, self._num_rows), read, places, counts)
+        ahead, pool = 1 if self._overlap else 0, (self._slot_of.numpy(), self._row_of.numpy(), self._size)
+        self._size, short = _plan(ahead, len(before), *pool, *(one.numpy() for one in arrays))
+        if short != _NONE:
+            raise self._too_small(ids, offsets, short)
         if self._overlap and len(trace):
             self._last = ids[trace.offsets[-2] :]
-        num_read = int(counts[-1])
-        ids_read, slots = (part[:num_read].clone() for part in read)
-        return RowPlan(ids_read, slots, counts, places, int(state.counters[SIZE]))
+        first = read[: counts[-1]].numpy()  # access of each row that is read
+        ids_read, slots = ids.numpy()[first], places.numpy()[first].astype(np.int64)
+        return RowPlan(torch.from_numpy(ids_read), torch.from_numpy(slots), counts, places, self._size)
 
-    def _resumed(self, ids: Tensor, offsets: Tensor) -> tuple[CacheState, int]:
-        """State with the next uses of a window, in which the rows in the pool are a group before its first one.
-
-        Those of the last window's last group are still in use.
-        """
-        before = int(self._state.counters[SIZE])
-        resident = torch.from_numpy(self._state.row_of[:before])
-        groups = torch.cat([torch.tensor([0]), offsets + before])
-        uses = next_uses(torch.cat([resident, ids]), groups, self._num_rows, later_read=True)
-        state = self._state._replace(next_use=uses)
-        _begin(state, self._later.numpy(), self._used.numpy(), self._last.numpy())
-        return state, before
+    def _resident(self) -> AccessTrace:
+        """The rows of the pool as two groups before the window's: those of the last group of all are still in use."""
+        rows = self._row_of[: self._size]
+        used = torch.isin(rows, self._last)
+        return AccessTrace.of([rows[~used], rows[used]])
 
     def _too_small(self, ids: Tensor, offsets: Tensor, group: int) -> CapacityError:
-        held, which = ids[offsets[group] : offsets[group + 1]], f"group {group - 1} of the window reads"
+        held, which = ids[offsets[group] : offsets[group + 1]], f"group {group} of the window reads"
         if self._overlap:
-            before = self._last if group == 1 else ids[offsets[group - 1] : offsets[group]]
+            before = self._last if group == 0 else ids[offsets[group - 1] : offsets[group]]
             if len(before):
-                held, which = torch.cat([before, held]), f"group {group - 1} of the window and the one before it read"
+                held, which = torch.cat([before, held]), f"group {group} of the window and the one before it read"
         without = ", pass overlap=False" if self._overlap else ""
+        needed = torch.zeros(self._num_rows, dtype=torch.bool)
+        needed[held] = True
         return CapacityError(
-            f"{which} {len(held.unique()):,} rows, but there is memory for {self.capacity_rows:,}; raise "
+            f"{which} {int(needed.sum()):,} rows, but there is memory for {self.capacity_rows:,}; raise "
             f"it{without}, or lower group or batch_size"
         )
 
 
-_PINNED = -1
+def by_next_use(ids: Tensor, offsets: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Order the accesses of a trace by the group that reads their row next.
 
+    Args:
+        ids: int64 [num_accesses], in [0, num_rows).
+        offsets: int64 [number of groups + 1].
+        num_rows: exclusive upper bound of the ids.
 
-@compiled(_nrt=False)
-def _begin(s, later, used, last):
-    """Order the rows of the pool by their next use, except those that are in use."""
-    for slot in range(s.counters[SIZE]):
-        later[slot] = s.next_use[slot]
-        used[slot] = NONE
-    for i in range(len(last)):
-        used[resident_slot(s, last[i])] = 0
-    for slot in range(s.counters[SIZE]):
-        s.next_of[slot] = later[slot] if used[slot] == NONE else _PINNED
-        put_in_heap(s, slot, slot)
-        sift_up(s, slot)
-
-
-@compiled(_nrt=False)
-def _plan(s, ahead, later, used, ids, offsets, read_ids, read_slots, places, counts):
-    """Plan all groups but the first, the rows of the pool; return the one that finds no slot, or `NONE`.
-
-    A row's key is the position of its next use, or `_PINNED` while it can't be evicted: from the time its group's rows
-    are read until its group has been trained.
+    Returns:
+        int32 or int64 [num_accesses], positions of accesses, those with the same next group in their order; and int64
+        [number of groups + 2], where those of each next group begin, the last of which is never.
     """
-    count, skipped = 0, offsets[1]
-    for group in range(1, len(offsets) - 1):
-        trained = group - 1 - ahead
-        if trained >= 0:
-            for i in range(offsets[trained], offsets[trained + 1]):
-                slot = resident_slot(s, ids[i])
-                if slot != NONE and used[slot] == trained and s.next_of[slot] == _PINNED:
-                    s.next_of[slot] = later[slot]
-                    sift_up(s, s.place[slot])
-        lo, hi = offsets[group], offsets[group + 1]
-        for i in range(lo, hi):
-            slot = resident_slot(s, ids[i])
-            if slot != NONE:
-                later[slot], used[slot] = s.next_use[i], group
-                if s.next_of[slot] != _PINNED:
-                    s.next_of[slot] = _PINNED
-                    sift_down(s, s.place[slot])
-        for i in range(lo, hi):
-            slot = resident_slot(s, ids[i])
-            if slot == NONE:
-                slot = _free_slot(s)
-                if slot == NONE:
-                    return group
-                put(s, slot, ids[i])
-                later[slot], used[slot] = s.next_use[i], group
-                read_ids[count], read_slots[count] = ids[i], slot
+    groups = len(offsets) - 1
+    following, upcoming = uninitialised(ids, len(ids), dtype=torch.int32), _filled(num_rows, groups)
+    ends = torch.zeros(groups + 2, dtype=torch.int64)
+    order = uninitialised(ids, len(ids), dtype=torch.int32 if len(ids) < 1 << 31 else torch.int64)
+    _order_by_next_use(*(one.numpy() for one in (ids, offsets, upcoming, following, ends, order)))
+    return order, ends
+
+
+def _filled(size: int, value: int) -> Tensor:
+    """An int32 tensor; torch.full would wake threads, whose spinning slows a plan that is made at the same time."""
+    out = uninitialised(torch.empty(0, dtype=torch.int32), size)
+    out.numpy().fill(value)
+    return out
+
+
+@compiled
+def _order_by_next_use(ids, offsets, upcoming, following, ends, order):
+    groups = len(offsets) - 1
+    for group in range(groups - 1, -1, -1):
+        for i in range(offsets[group], offsets[group + 1]):
+            following[i] = upcoming[ids[i]]
+            ends[following[i] + 1] += 1
+        for i in range(offsets[group], offsets[group + 1]):
+            upcoming[ids[i]] = group
+    for group in range(groups + 1):
+        ends[group + 1] += ends[group]
+    at = ends.copy()
+    for i in range(len(ids)):
+        order[at[following[i]]] = i
+        at[following[i]] += 1
+
+
+@compiled
+def _plan(ahead, first, slot_of, row_of, size, ids, offsets, order, ends, read, places, counts):
+    """Plan all groups from `first` on; return the number of slots used, and the group that finds none, or `_NONE`.
+
+    A row may be evicted once the group of its last access has been trained. Until its next use nothing else happens to
+    it, so accesses in the order of that use are the rows to evict, from the last group on; of each group those that
+    were considered are never looked at again.
+    """
+    count, begin, considered = 0, offsets[first], ends[:-1].copy()
+    for group in range(first, len(offsets) - 1):
+        trained, later = offsets[max(0, group - ahead)], len(offsets) - 1
+        for i in range(offsets[group], offsets[group + 1]):
+            slot = np.int64(slot_of[ids[i]])
+            if slot == _NONE:
+                if size < len(row_of):
+                    slot = np.int64(size)
+                    size += 1
+                while slot == _NONE:
+                    if later == group:
+                        return size, group - first
+                    at = considered[later]
+                    if at == ends[later + 1] or order[at] >= trained:
+                        later -= 1
+                        continue
+                    considered[later] += 1
+                    row = ids[order[at]]
+                    slot = np.int64(slot_of[row])
+                    slot_of[row] = _NONE
+                slot_of[ids[i]], row_of[slot] = slot, ids[i]
+                read[count] = i - begin
                 count += 1
-            places[i - skipped] = slot
-        counts[group] = count
-    return NONE
-
-
-@compiled(_nrt=False)
-def _free_slot(s):
-    """Return a slot, pinned: a new one, or that of the row whose next use is farthest; `NONE` if all are pinned."""
-    if not is_full(s):
-        slot = next_free_slot(s)
-        put_in_heap(s, slot, slot)
-        s.next_of[slot] = _PINNED
-        return slot
-    slot = np.int64(s.heap[0])
-    if s.next_of[slot] == _PINNED:
-        return np.int64(NONE)
-    s.next_of[slot] = _PINNED
-    sift_down(s, 0)
-    return slot
+            places[i - begin] = slot
+        counts[group - first + 1] = count
+    return size, _NONE
