@@ -12,6 +12,7 @@ import io
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -38,6 +39,9 @@ ADVISED = 0.9
 
 ENOUGH = 1 << 40
 
+ROUNDS = 3
+"""In each of which all programs are trained in turn."""
+
 
 class Config(DataPointConfig):
     """A data set and a model, advised and run under each budget.
@@ -50,7 +54,8 @@ class Config(DataPointConfig):
         device_share: device memory of the budget "device", relative to the peak of a whole batch.
         host_share: features that the host's memory has room for in the budget "host", relative to all.
         num_batches: batches that the advisor samples.
-        epochs: epochs that are timed, after one that is not.
+        epochs: epochs of a program that are timed in each round, at least, after one that is not.
+        round_seconds: seconds for which they are, at least.
     """
 
     model: Literal["sage-mean", "gcn", "gat"]
@@ -61,6 +66,7 @@ class Config(DataPointConfig):
     host_share: float = Field(default=0.4, gt=0, lt=1)
     num_batches: PositiveInt = 24
     epochs: PositiveInt = 3
+    round_seconds: float = Field(default=0.25, ge=0)
 
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
@@ -81,11 +87,22 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         "device": (round(config.device_share * peak), ENOUGH),
         "host": (ENOUGH, features),
     }
-    for budget, (memory, host_memory) in budgets.items():
-        advice = wb.advise(data, model, memory=memory, host_memory=host_memory, **options)
-        for place, one in enumerate(advice.priced):
-            if one.can_be_priced and one.peak_bytes:
-                yield {"budget": budget, "place": place, **predicted(one), **measured(config, data, model, advice, one)}
+    priced = [
+        (budget, place, advice, one)
+        for budget, (memory, host_memory) in budgets.items()
+        for advice in [wb.advise(data, model, memory=memory, host_memory=host_memory, **options)]
+        for place, one in enumerate(advice.priced)
+        if one.can_be_priced and one.peak_bytes
+    ]
+    times = timed(config, data, [advice.code(one, data="data") for _, _, advice, one in priced])
+    for (budget, place, advice, one), took in zip(priced, times, strict=True):
+        yield {
+            "budget": budget,
+            "place": place,
+            **predicted(one),
+            **measured(config, data, model, advice, one, took.pop("disk_bytes")),
+            **took,
+        }
 
 
 def predicted(one: Priced) -> dict[str, Any]:
@@ -101,29 +118,67 @@ def predicted(one: Priced) -> dict[str, Any]:
     }
 
 
-def measured(config: Config, data: wb.Dataset, model: Any, advice: Advice, one: Priced) -> dict[str, Any]:
-    """Run the program of a configuration for some epochs."""
-    names: dict[str, Any] = {"data": data, "__name__": "program"}
-    code = advice.code(one, data="data").replace("range(3)", "range(0)")
-    with temporary_files(), contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(code, "program", "exec"), names)
-        list(names["epoch"](0))
-        before, seconds = bytes_of_disk(), []
-        for epoch in range(1, 1 + config.epochs):
-            start = time.perf_counter()
-            list(names["epoch"](epoch))
-            seconds.append(time.perf_counter() - start)
-        from_disk = (bytes_of_disk() - before) / config.epochs
-        names.clear()
-        gc.collect()  # what the program held, or the meter would count it as freed by a step
+def measured(
+    config: Config, data: wb.Dataset, model: Any, advice: Advice, one: Priced, disk_bytes: float
+) -> dict[str, Any]:
+    """What the meter, the system or the batches themselves say of a configuration."""
     on_disk = one.configuration.reading != "memory"
     return {
         "peak_bytes": peak_of(data, model, advice, one),
-        "moved_bytes": from_disk if on_disk else rows_of(config, data, advice, one) * data.x[:1].nbytes,
-        "seconds": median(seconds),
-        "seconds_low": min(seconds),
-        "seconds_high": max(seconds),
+        "moved_bytes": disk_bytes if on_disk else rows_of(config, data, advice, one) * data.x[:1].nbytes,
     }
+
+
+class Program:
+    """A program of the advisor's, in this process.
+
+    Args:
+        data: what it trains on.
+        code: its text.
+    """
+
+    def __init__(self, data: wb.Dataset, code: str) -> None:
+        self._names: dict[str, Any] = {"data": data, "__name__": "program"}
+        exec(compile(code.replace("range(3)", "range(0)"), "program", "exec"), self._names)
+        self._epochs, self._disk_bytes, self._rounds = 0, 0, list[list[float]]()
+
+    def train(self, epochs: int, round_seconds: float) -> None:
+        """Train an epoch that is not timed, and others that are: a round."""
+        self._epoch()
+        before, seconds = bytes_of_disk(), list[float]()
+        while len(seconds) < epochs or sum(seconds) < round_seconds:
+            start = time.perf_counter()
+            self._epoch()
+            seconds.append(time.perf_counter() - start)
+        self._disk_bytes += bytes_of_disk() - before
+        self._rounds.append(seconds)
+
+    def _epoch(self) -> None:
+        list(self._names["epoch"](self._epochs))
+        self._epochs += 1
+
+    def found(self) -> dict[str, Any]:
+        """What its epochs took, and the least and most of the rounds' medians."""
+        seconds, of_rounds = [*chain.from_iterable(self._rounds)], [median(some) for some in self._rounds]
+        return {
+            "disk_bytes": self._disk_bytes / len(seconds),
+            "seconds": median(seconds),
+            "seconds_low": min(of_rounds),
+            "seconds_high": max(of_rounds),
+        }
+
+
+def timed(config: Config, data: wb.Dataset, codes: list[str]) -> list[dict[str, Any]]:
+    """Train all programs in turn, round after round, so that what else the machine does slows all of them alike."""
+    with temporary_files(), contextlib.redirect_stdout(io.StringIO()):
+        programs = [Program(data, code) for code in codes]
+        for _ in range(ROUNDS):
+            for program in programs:
+                program.train(config.epochs, config.round_seconds)
+        found = [program.found() for program in programs]
+        del programs
+        gc.collect()  # what they held, or the meter would count it as freed by a step
+    return found
 
 
 @contextlib.contextmanager
@@ -195,7 +250,7 @@ def of_cases(table: Any) -> Any:
 
 def orders(table: Any) -> Any:
     """Per graph and model: Kendall's τ between predicted and measured seconds of all pairs of programs, and of those
-    that are told apart, where all epochs of one took less than all of the other; 1 if there are none.
+    that are told apart, where all rounds of one took less than all of the other; 1 if there are none.
 
     A program that several budgets have was measured as often, and counts once, with its medians.
     """
@@ -251,7 +306,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     moved = f"bytes moved are within {BYTES:.0%} of predicted ones"
     seconds = f"seconds are within {SECONDS:.0%} of predicted ones at the median"
     order = f"the order of a graph's programs is right: Kendall's τ is at least {ORDER:g}"
-    apart = f"the order of those that all epochs tell apart is right: τ of their pairs is at least {ORDER:g}"
+    apart = f"the order of those that all rounds tell apart is right: τ of their pairs is at least {ORDER:g}"
     advised = (
         f"in {ADVISED:.0%} of cases the configuration advised takes at most {AS_FAST:g} times the seconds of the "
         "fastest that fits"
