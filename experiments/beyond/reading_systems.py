@@ -14,6 +14,7 @@ from torch import Tensor
 
 import workbench as wb
 from experiments.mariusgnn.training_systems import InMemory, OnDisk, SystemConfig, WithDgl
+from workbench.core.dataset import Dataset
 from workbench.core.trace import AccessTrace
 from workbench.outofcore.row_plan import RowPlanner
 
@@ -25,10 +26,12 @@ class ReadingConfig(SystemConfig):
 
     Args:
         gap_bytes: bytes between two rows up to which one read covers both.
+        group: batches whose rows are read together.
         threads: reads at the same time.
     """
 
-    gap_bytes: int
+    gap_bytes: int | None
+    group: PositiveInt | None = 1
     threads: PositiveInt = 8
 
 
@@ -46,6 +49,11 @@ class Reads:
         self.read_bytes, self.num_reads, self.written_bytes, self.rows = read_bytes, num_reads, written_bytes, rows
 
 
+def rows_in_memory(config: SystemConfig, data: Dataset) -> int:
+    """Rows that there is memory for."""
+    return len(data.x) * config.capacity // config.num_partitions
+
+
 class FromFile(InMemory, ABC):
     """Features in a file that is read directly; edges in memory.
 
@@ -58,12 +66,12 @@ class FromFile(InMemory, ABC):
     def _prepare(self, folder: Path) -> None:
         super()._prepare(folder)
         config = self._config
-        assert isinstance(config, ReadingConfig)
+        assert isinstance(config, ReadingConfig) and config.gap_bytes is not None and config.group is not None
         self._folder, self._row_bytes = folder, self._data.x[:1].nbytes
         self._x = None  # what is read comes from the file
         self.links = wb.Traffic()
         self._disk = wb.DiskRows(folder, threads=config.threads, gap_bytes=config.gap_bytes, traffic=self.links)
-        self._capacity = len(self._disk) * config.capacity // config.num_partitions
+        self._capacity, self._group = rows_in_memory(config, self._data), config.group
         self.peak_rows, self.predicted = self._capacity, Reads()
         self._written = 0
 
@@ -110,7 +118,11 @@ class WithBelady(FromFile):
         super()._prepare(folder)
         epochs = chain.from_iterable(self._loader.epoch(epoch) for epoch in range(self._config.epochs))
         self._ahead = wb.outofcore.read_ahead(
-            epochs, self._disk, memory=self._capacity * self._row_bytes, window=len(self._loader)
+            epochs,
+            self._disk,
+            memory=self._capacity * self._row_bytes,
+            window=len(self._loader),
+            group=self._group,
         )
         self._loop = iter(self._ahead)
         self._planner = RowPlanner(len(self._disk), self._capacity)

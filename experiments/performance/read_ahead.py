@@ -3,7 +3,8 @@
 All epochs have the same batches. Reading alone samples, plans and reads, and trains nothing; training alone has its
 batches and all rows in memory. Read ahead, an epoch should take as long as the longer of both. One loop reads all
 epochs, so that a later one begins with what an earlier one left in memory; packed rows are written before each epoch,
-which is part of its time.
+which is part of its time. How many batches are read together, and which rows in one read, `plan_reading` chooses for
+the disk as measured.
 """
 
 import time
@@ -18,13 +19,15 @@ import pandas as pd
 from pydantic import PositiveInt
 
 import workbench as wb
-from experiments.beyond.reading_systems import ReadingConfig, WithBelady, WithPacked
+from experiments.beyond.reading_systems import ReadingConfig, WithBelady, WithPacked, rows_in_memory
 from experiments.mariusgnn.training_systems import InMemory
 from workbench.core.dataset import Dataset
 from workbench.core.randomness import permutation
+from workbench.core.trace import AccessTrace
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.title import Title
+from workbench.outofcore.tuning import DiskModel
 
 MEMORY, READING, TRAINING = "in memory", "reading alone", "training alone"
 AHEAD, PACKED = "read ahead", "packed before"
@@ -38,9 +41,13 @@ class Config(ReadingConfig):
     """A data set and the memory for its rows: `capacity` of `num_partitions` parts of them.
 
     Args:
+        gap_bytes: None: as planned for the disk.
+        group: None: as planned for the disk.
         steps: batches per epoch; None: as many as there are.
     """
 
+    gap_bytes: int | None = None
+    group: PositiveInt | None = None
     steps: PositiveInt | None = None
 
 
@@ -49,6 +56,8 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     with TemporaryDirectory() as name:
         folder = Path(name) / "rows"
         wb.MappedRows.create(folder, data.x)
+        planned = planned_for(config, data, DiskModel.measured(name))
+        config = config.model_copy(update=planned)
         systems = {MEMORY: InMemory, TRAINING: TrainingAlone, READING: ReadingAlone, AHEAD: WithBelady}
         systems[PACKED] = WithPacked
         sides = {kind: Side(system(config, data, folder)) for kind, system in systems.items()}
@@ -57,7 +66,23 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
                 side.epoch(epoch)
         sides[READING].system.finish()
         sides[AHEAD].system.finish()
-    yield from rows(sides)
+    yield from ({**row, **{f"planned_{name}": value for name, value in planned.items()}} for row in rows(sides))
+
+
+def planned_for(config: Config, data: Dataset, disk: DiskModel) -> dict[str, int]:
+    """How the rows of an epoch are read ahead in the least time of a disk."""
+    sampler = wb.NeighborSampler(config.fanouts, seed=config.seed)
+    loader = wb.batches(data.graph, data.train_idx, sampler=sampler, batch_size=config.batch_size, seed=config.seed)
+    row_bytes = data.x[:1].nbytes
+    plan = wb.outofcore.plan_reading(
+        AccessTrace.of(mb.node_ids for _, mb in loader.epoch(0)),
+        num_rows=len(data.x),
+        row_bytes=row_bytes,
+        memory=rows_in_memory(config, data) * row_bytes,
+        disk=disk,
+    )
+    ahead = next(reading for reading in (plan.best, *plan.others) if reading.method == "belady")
+    return {"group": ahead.group, "gap_bytes": plan.gap_bytes}
 
 
 def fewer(data: Dataset, config: Config) -> Dataset:

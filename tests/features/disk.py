@@ -3,10 +3,14 @@
 import gc
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
+
+from workbench.features import disk_rows
 
 KILOBYTES = torch.arange(3000 * 256, dtype=torch.int32).view(3000, 256)
 """Rows of 1 KiB: two blocks."""
@@ -30,3 +34,9 @@ def open_descriptors(folder: Path) -> int:
 
 def io_threads() -> int:
     return sum(thread.name == "workbench-io" for thread in threading.enumerate())
+
+
+def replace_reads(monkeypatch: pytest.MonkeyPatch, preadv: Callable[..., int]) -> None:
+    """Let this do all reads, one by one, of which compiled code does none."""
+    monkeypatch.setattr(disk_rows, "_pread_all", lambda *_: 0)
+    monkeypatch.setattr(os, "preadv", preadv)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.features.disk import KILOBYTES, PREADV, io_threads, open_descriptors, random_rows
+from tests.features.disk import KILOBYTES, PREADV, io_threads, open_descriptors, random_rows, replace_reads
 from workbench.core.errors import CorruptFileError
 from workbench.features.disk_rows import MAX_READ, DiskRows
 from workbench.features.memory_rows import MappedRows
@@ -80,7 +80,7 @@ def test_a_file_system_that_refuses_some_direct_reads(
     code: int, remedy: str, direct: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = DiskRows(folder, direct=direct, threads=1)
-    monkeypatch.setattr(os, "preadv", refused_at(1, code))
+    replace_reads(monkeypatch, refused_at(1, code))
     if not direct:
         remedy = "check the disk"
     with pytest.raises(OSError, match=rf"when reading \d+ bytes at offset \d+; {remedy}") as caught:
@@ -94,7 +94,7 @@ def test_whichever_read_fails_nothing_is_left_behind_or_counted(
     number: int, direct: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, ids = DiskRows(folder, direct=direct, threads=3), torch.arange(0, 3000, 500)
-    monkeypatch.setattr(os, "preadv", refused_at(number, errno.EIO))
+    replace_reads(monkeypatch, refused_at(number, errno.EIO))
     with pytest.raises(OSError, match="Input/output error"):
         store.read(ids)
     assert io_threads() == 0 and store.read_bytes == 0

@@ -17,9 +17,10 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from tests.features.disk import KILOBYTES, PREADV, SPREAD, io_threads, open_descriptors, random_rows
+from tests.features.disk import KILOBYTES, PREADV, SPREAD, io_threads, open_descriptors, random_rows, replace_reads
 from workbench.core.errors import CorruptFileError
 from workbench.core.machine import Traffic
+from workbench.features import disk_rows
 from workbench.features.disk_rows import MAX_READ, DiskRows
 from workbench.features.memory_rows import MappedRows
 
@@ -112,10 +113,26 @@ def test_whole_blocks_are_counted(tmp_path: Path, direct: bool) -> None:
 def test_short_reads_are_continued(store: DiskRows, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if store.direct and most < 512:
         pytest.skip("a device reads whole blocks")
-    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: PREADV(fd, [buffers[0][:most]], offset))
+    replace_reads(monkeypatch, lambda fd, buffers, offset: PREADV(fd, [buffers[0][:most]], offset))
     if store.direct and most % 512:  # the system ends a read inside a block: it must be continued at the block
-        monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: min(PREADV(fd, buffers, offset), most))
+        replace_reads(monkeypatch, lambda fd, buffers, offset: min(PREADV(fd, buffers, offset), most))
     assert torch.equal(store.read(SPREAD), KILOBYTES[SPREAD])
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_reads_that_compiled_code_does_not_complete_are_done_one_by_one(
+    store: DiskRows, done: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled, ids = disk_rows._pread_all, torch.arange(0, 3000, 3)
+    whole = DiskRows(store._folder, direct=store.direct, threads=1)
+    assert torch.equal(whole.read(ids), KILOBYTES[ids])
+
+    def some(descriptor: int, buffer: Any, *reads: Any) -> int:
+        return compiled(descriptor, buffer, *(of_reads[:done] for of_reads in reads))
+
+    monkeypatch.setattr(disk_rows, "_pread_all", some)
+    assert torch.equal(store.read(ids), KILOBYTES[ids])
+    assert (store.read_bytes, store.num_reads) == (whole.read_bytes, whole.num_reads)
 
 
 def test_errors_of_the_disk_name_file_and_offset(
@@ -129,7 +146,7 @@ def test_errors_of_the_disk_name_file_and_offset(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return PREADV(fd, buffers, offset)
 
-    monkeypatch.setattr(os, "preadv", preadv)
+    replace_reads(monkeypatch, preadv)
     message = r"\[Errno 5\] Input/output error when reading 1024 bytes at offset 1536000; .*rows\.bin"
     with pytest.raises(OSError, match=message) as caught:
         failing.read(SPREAD)
@@ -189,7 +206,7 @@ def test_devices_with_large_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return PREADV(fd, buffers, offset)
 
-    monkeypatch.setattr(os, "preadv", preadv)
+    replace_reads(monkeypatch, preadv)
     store = DiskRows(folder)
     if not store.direct:
         pytest.skip("the file system of temporary folders does not support O_DIRECT")
@@ -202,7 +219,7 @@ def test_errors_while_opening_leave_no_descriptor(folder: Path, monkeypatch: pyt
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     before = open_descriptors(folder)
-    monkeypatch.setattr(os, "preadv", fails)
+    replace_reads(monkeypatch, fails)
     with pytest.raises(OSError, match="Input/output error"):
         DiskRows(folder, direct=True)
     assert open_descriptors(folder) == before
@@ -219,7 +236,7 @@ def test_interrupts_leave_nothing_behind(store: DiskRows, in_main: bool, monkeyp
             os.kill(os.getpid(), signal.SIGINT)
         return PREADV(fd, buffers, offset)
 
-    monkeypatch.setattr(os, "preadv", preadv)
+    replace_reads(monkeypatch, preadv)
     read = torch.randint(3000, (400,), generator=torch.Generator())
     reads = (store.read(read) for _ in range(20_000))  # quick helpers may leave none to the main thread for long
     with pytest.raises(KeyboardInterrupt):
