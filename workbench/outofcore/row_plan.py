@@ -7,6 +7,7 @@ the pool; of all other rows, those whose next use is farthest in the future are 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import pairwise
 
 import numpy as np
@@ -154,8 +155,8 @@ class RowPlanner:
         )
 
 
-def by_next_use(ids: Tensor, offsets: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-    """Order the accesses of a trace by the group that reads their row next.
+def by_next_use(ids: Tensor, offsets: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Order the accesses of a trace by the group that reads their row next, in lists of one group each.
 
     Args:
         ids: int64 [num_accesses], in [0, num_rows).
@@ -163,15 +164,16 @@ def by_next_use(ids: Tensor, offsets: Tensor, num_rows: int) -> tuple[Tensor, Te
         num_rows: exclusive upper bound of the ids.
 
     Returns:
-        int32 or int64 [num_accesses], positions of accesses, those with the same next group in their order; and int64
-        [number of groups + 2], where those of each next group begin, the last of which is never.
+        int32 [num_accesses], the next group of each, or the number of groups if there is none.
+        int32 or int64 [num_accesses], the lists: positions of accesses, ascending in each.
+        int64 [number of groups + 2], where each list begins.
     """
     groups = len(offsets) - 1
     following, upcoming = uninitialised(ids, len(ids), dtype=torch.int32), _filled(num_rows, groups)
     ends = torch.zeros(groups + 2, dtype=torch.int64)
     order = uninitialised(ids, len(ids), dtype=torch.int32 if len(ids) < 1 << 31 else torch.int64)
     _order_by_next_use(*(one.numpy() for one in (ids, offsets, upcoming, following, ends, order)))
-    return order, ends
+    return following, order, ends
 
 
 def _filled(size: int, value: int) -> Tensor:
@@ -199,16 +201,23 @@ def _order_by_next_use(ids, offsets, upcoming, following, ends, order):
 
 
 @compiled
-def _plan(ahead, first, slot_of, row_of, size, ids, offsets, order, ends, read, places, counts):
+def _plan(ahead, first, slot_of, row_of, size, ids, offsets, following, order, begins, read, places, counts):
     """Plan all groups from `first` on; return the number of slots used, and the group that finds none, or `_NONE`.
 
-    A row may be evicted once the group of its last access has been trained. Until its next use nothing else happens to
-    it, so accesses in the order of that use are the rows to evict, from the last group on; of each group those that
-    were considered are never looked at again.
+    A row may be evicted once the group of its last access has been trained, which releases the access. Until its next
+    use nothing else happens to it, so the rows to evict are those of accesses released, from the list of the last group
+    on; those that were considered are never looked at again. `lists` are those with others, the last group's first.
     """
-    count, begin, considered = 0, offsets[first], ends[:-1].copy()
+    count, skipped, considered, released = 0, offsets[first], begins[:-1].copy(), begins[:-1].copy()
+    lists = [np.int64(0)]
+    lists.clear()
     for group in range(first, len(offsets) - 1):
-        trained, later = offsets[max(0, group - ahead)], len(offsets) - 1
+        trained = group - 1 - ahead
+        for i in range(offsets[trained if group > first else 0], offsets[trained + 1]):
+            later = np.int64(following[i])
+            if released[later] == considered[later] and later > group:
+                heappush(lists, -later)
+            released[later] += 1
         for i in range(offsets[group], offsets[group + 1]):
             slot = np.int64(slot_of[ids[i]])
             if slot == _NONE:
@@ -216,19 +225,18 @@ def _plan(ahead, first, slot_of, row_of, size, ids, offsets, order, ends, read, 
                     slot = np.int64(size)
                     size += 1
                 while slot == _NONE:
-                    if later == group:
+                    if len(lists) == 0 or -lists[0] <= group:
                         return size, group - first
-                    at = considered[later]
-                    if at == ends[later + 1] or order[at] >= trained:
-                        later -= 1
-                        continue
+                    later = -lists[0]
+                    row = ids[order[considered[later]]]
                     considered[later] += 1
-                    row = ids[order[at]]
+                    if considered[later] == released[later]:
+                        heappop(lists)
                     slot = np.int64(slot_of[row])
                     slot_of[row] = _NONE
                 slot_of[ids[i]], row_of[slot] = slot, ids[i]
-                read[count] = i - begin
+                read[count] = i - skipped
                 count += 1
-            places[i - begin] = slot
+            places[i - skipped] = slot
         counts[group - first + 1] = count
     return size, _NONE
