@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import product
 from math import ceil, isfinite, isqrt
 from statistics import median
 from typing import Any
@@ -179,9 +180,8 @@ class Pricer:
         counts, p = self.counts, self._partitions
         counts.hottest_rows()
         counts.buckets(p)
-        if counts.can_depend:
-            for labor in (False, True) if counts.can_be_labor else (False,):
-                counts.sampled(labor=labor, kappa=KAPPA)
+        ways = product((False, True) if counts.can_be_labor else (False,), (1, KAPPA) if counts.can_depend else (1,))
+        _ = [counts.sampled(labor=labor, kappa=kappa).one_epoch for labor, kappa in ways]
         if self.measured:
             counts.step_time(self.device, buffer=(p, max(2, p // 4)))
 
