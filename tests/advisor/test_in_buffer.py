@@ -36,7 +36,7 @@ def a_store(data: Dataset, folder: Path, num_partitions: int) -> wb.outofcore.Pa
 
 
 @pytest.mark.parametrize("typed", [False, True])
-@pytest.mark.parametrize(("num_partitions", "capacity"), [(8, 5), (8, 3), (7, 2), (3, 3)])
+@pytest.mark.parametrize(("num_partitions", "capacity"), [(8, 5), (8, 3), (7, 2), (3, 3), (300, 260)])
 def test_graphs_are_those_of_a_store(tmp_path: Path, num_partitions: int, capacity: int, typed: bool):
     data = a_dataset(typed=typed)
     built = a_store(data, tmp_path / "store", num_partitions)

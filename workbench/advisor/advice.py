@@ -57,8 +57,9 @@ def advise(
         Path("train.py").write_text(advice.code())
 
     A few dozen batches are sampled, partitioned and estimated, and a few steps of a copy of the model are timed;
-    nothing is trained. What was counted is kept: another call with other budgets, devices or machine samples no batch
-    again, and counts only what these ask for in addition, such as other micro-batches.
+    nothing is trained. What rows on a disk need is counted even if the features fit into the host's memory, so that
+    another memory is priced quickly. What was counted is kept: another call with other budgets, devices or machine
+    samples no batch again, and counts only what these ask for in addition, such as other micro-batches.
 
     Args:
         data: graph, features, labels and training nodes.
