@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from workbench.features import disk_rows
+from workbench.features import direct_file
 
 KILOBYTES = torch.arange(3000 * 256, dtype=torch.int32).view(3000, 256)
 """Rows of 1 KiB: two blocks."""
@@ -38,5 +38,6 @@ def io_threads() -> int:
 
 def replace_reads(monkeypatch: pytest.MonkeyPatch, preadv: Callable[..., int]) -> None:
     """Let this do all reads, one by one, of which compiled code does none."""
-    monkeypatch.setattr(disk_rows, "_pread_all", lambda *_: 0)
+    for compiled in ("_pread_all", "_queue_all"):
+        monkeypatch.setattr(direct_file, compiled, lambda *_: None)
     monkeypatch.setattr(os, "preadv", preadv)

@@ -1,5 +1,7 @@
 """Plans of reads, held against their definition: blocks, gaps and sizes."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from hypothesis import example, given, strategies as st
@@ -35,17 +37,26 @@ def test_reads_cover_all_records_and_no_wide_gap(ids: list[int], record_bytes: i
     ids=st.lists(st.integers(0, 4000), min_size=1, max_size=100, unique=True),
     record_bytes=st.sampled_from([16, 9000, MAX_READ]),
     threads=st.sampled_from([1, 16]),
+    depth=st.sampled_from([1, 8]),
 )
-@example(ids=[0, 352, 896, 1440, 1984, 2560, 3136, 3360], record_bytes=16, threads=16)  # two short reads, one task
+@example(ids=[0, 352, 896, 1440, 1984, 2560, 3136, 3360], record_bytes=16, threads=16, depth=1)  # two reads, one task
 def test_tasks_fit_into_a_buffer_and_are_a_quarter_of_a_thread_s_share(
-    ids: list[int], record_bytes: int, threads: int
+    ids: list[int], record_bytes: int, threads: int, depth: int
 ) -> None:
-    plan = plan_reads(torch.tensor(ids), record_bytes, block=512, threads=threads)
+    plan = plan_reads(torch.tensor(ids), record_bytes, block=512, threads=threads, depth=depth)
     assert plan.tasks[0] == 0 and plan.tasks[-1] == len(plan.sizes) and (np.diff(plan.tasks) > 0).all()
     task_bytes = np.add.reduceat(plan.sizes, plan.tasks[:-1])
-    assert (task_bytes <= buffer_bytes(record_bytes, 512)).all()
+    assert (task_bytes <= buffer_bytes(record_bytes, 512, depth)).all()
     before_last = task_bytes - plan.sizes[plan.tasks[1:] - 1]
-    assert (before_last < max(1, plan.sizes.sum() / (4 * threads))).all()
+    fewest = 1 << 20 if depth > 1 else 1
+    assert (before_last < max(fewest, plan.sizes.sum() / (4 * threads))).all()
+
+
+def test_few_bytes_are_one_task_of_a_thread_that_asks_for_many_reads() -> None:
+    few, many = torch.arange(0, 200_000, 1000), torch.arange(4000)
+    options: dict[str, Any] = {"block": 512, "threads": 2}
+    assert [len(plan_reads(few, 512, depth=depth, **options).tasks) - 1 for depth in (1, 8)] == [8, 1]
+    assert len(plan_reads(many, 4096, depth=8, **options).tasks) - 1 == 8
 
 
 def test_a_long_record_is_read_once() -> None:

@@ -1,16 +1,7 @@
-"""`DiskRows`: random rows of a file by direct reads on many threads, for features far larger than memory."""
+"""`DiskRows`: random rows of a file by many direct reads at once, for features far larger than memory."""
 
-import errno
 import math
-import mmap
 import os
-import sys
-import threading
-import warnings
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from numba.core import types
 from torch import Tensor
 
 from workbench.core.array_store import array_path, saved_digest
@@ -29,11 +19,10 @@ from workbench.core.errors import (
     check_id_vector,
     check_ids,
     check_vector,
-    complete_despite_interrupt,
-    deferred_interrupt,
 )
 from workbench.core.machine import Traffic
 from workbench.core.units import format_bytes
+from workbench.features.direct_file import DirectFile, run_waiting
 from workbench.features.memory_rows import ROWS_KIND, open_rows
 from workbench.features.protocols import check_rows
 from workbench.kernels.buffers import uninitialised
@@ -64,16 +53,16 @@ class DiskRows:
     """Rows of a file, read when they are asked for, many at a time and past the system's page cache.
 
     `read` sorts the ids and reads rows that are at most `gap_bytes` apart together, in whole blocks of the device and
-    at most 256 KiB at once, while the other threads wait for other reads. Nothing is cached: memory does not grow with
-    the file, only by about 0.5 MiB per thread. Rows that fit into memory are better read by `MappedRows` or
-    `MemoryRows`.
+    at most 256 KiB at once, many reads at the same time. Nothing is cached: memory does not grow with the file, only by
+    about 0.5 MiB per read at the same time. Rows that fit into memory are better read by `MappedRows` or `MemoryRows`.
 
     Args:
         folder: folder written by `MappedRows.create`; both stores open the same folders.
         direct: read past the page cache (O_DIRECT). True requires it; False reads through the page cache, without
             read-ahead; "auto" means True where the file system supports it. The property `direct` tells which it is.
-        threads: reads that the disk works on at the same time, at least 1: threads, the calling one included, that
-            begin and end with each call of `read`.
+        threads: reads that the disk works on at the same time, at least 1. Up to four threads ask the kernel for them
+            and copy rows; where it has no queue (through the page cache, not on Linux), each read has a thread. The
+            calling one included, they begin and end with each call of `read`.
         gap_bytes: bytes between two rows up to which one read covers both: what the disk transfers in the time of
             another read (`wb.outofcore.DiskModel.read_bytes`). 0: rows whose blocks touch.
         traffic: counts the rows that are read, as "disk", and their own bytes; `read_bytes` are those that it took.
@@ -207,21 +196,23 @@ class DiskRows:
         if not (len(ids) and self._row_bytes):
             self._count(len(ids), 0, 0)
             return
-        plan = plan_reads(ids, self._row_bytes, block=self._file.block, threads=self._threads, max_gap=self._gap)
+        threads, depth = self._file.threads_for(self._threads)
+        sizes = {"block": self._file.block, "max_gap": self._gap, "threads": threads, "depth": depth}
+        plan = plan_reads(ids, self._row_bytes, **sizes)
         if places is not None:
             plan = plan._replace(order=places.numpy()[plan.order])
         rows = out.view(-1).view(torch.uint8).view(len(out), self._row_bytes).numpy()
         counts: list[int] = []
-        tasks = [partial(self._run, plan, slice(*ends), rows, counts) for ends in pairwise(plan.tasks.tolist())]
-        run_waiting(tasks, self._threads)
+        tasks = [partial(self._run, plan, slice(*ends), rows, depth, counts) for ends in pairwise(plan.tasks.tolist())]
+        run_waiting(tasks, threads)
         self._count(len(ids), sum(counts), len(counts))
 
-    def _run(self, plan: ReadPlan, reads: slice, out: np.ndarray, counts: list[int]) -> None:
+    def _run(self, plan: ReadPlan, reads: slice, out: np.ndarray, depth: int, counts: list[int]) -> None:
         """Do consecutive reads of a plan, and copy their rows to the result."""
         offsets, sizes = plan.offsets[reads], plan.sizes[reads]
         places = np.cumsum(sizes) - sizes
-        with self._file.buffer(buffer_bytes(self._row_bytes, self._file.block)) as buffer:
-            counts += self._file.read_all(buffer, places, offsets, sizes)
+        with self._file.buffer(buffer_bytes(self._row_bytes, self._file.block, depth)) as buffer:
+            counts += self._file.read_all(buffer, places, offsets, sizes, depth)
             scatter_records(plan, reads, places, buffer, out)
 
     def _count(self, rows: int, read_bytes: int, reads: int) -> None:
@@ -259,13 +250,23 @@ MAX_READ = 256 << 10
 
 _TASKS_PER_THREAD = 4
 
+_FEWEST_BYTES = 1 << 20
+"""Of a task that asks for many reads at once: fewer are read sooner than another thread starts."""
 
-def buffer_bytes(record_bytes: int, block: int) -> int:
+
+def buffer_bytes(record_bytes: int, block: int, depth: int = 1) -> int:
     """Bytes that the reads of a task need together, at most."""
-    return MAX_READ + max(MAX_READ, record_bytes + 2 * block)
+    return _most_bytes(depth) + max(MAX_READ, record_bytes + 2 * block)
 
 
-def plan_reads(ids: Tensor, record_bytes: int, *, block: int, threads: int, max_gap: int = MAX_GAP) -> ReadPlan:
+def _most_bytes(depth: int) -> int:
+    """Bytes of a task before its last read: as many reads of the longest as it asks for at once, twice over."""
+    return MAX_READ * (2 * depth if depth > 1 else 1)
+
+
+def plan_reads(
+    ids: Tensor, record_bytes: int, *, block: int, threads: int, depth: int = 1, max_gap: int = MAX_GAP
+) -> ReadPlan:
     """Plan how to read records by id.
 
     Args:
@@ -273,12 +274,13 @@ def plan_reads(ids: Tensor, record_bytes: int, *, block: int, threads: int, max_
         record_bytes: size of a record; record i begins at byte i · record_bytes.
         block: reads begin and end at multiples of it.
         threads: number of threads that share the tasks.
+        depth: reads that each of them asks for at once.
         max_gap: bytes between two records up to which one read covers both.
     """
     wanted = ids.numpy()
     order = np.argsort(wanted)  # not torch's, whose threads would be missing in a forked child
     starts, offsets, sizes, first = _coalesced(wanted[order], record_bytes, block, max_gap)
-    return ReadPlan(order, starts, offsets, sizes, first, _tasks(sizes, threads))
+    return ReadPlan(order, starts, offsets, sizes, first, _tasks(sizes, threads, depth))
 
 
 def _coalesced(ids: np.ndarray, record_bytes: int, block: int, max_gap: int) -> tuple[np.ndarray, ...]:
@@ -305,10 +307,11 @@ def read_cost(ids: Tensor, record_bytes: int, *, block: int, max_gap: int, file_
     return int((np.minimum(offsets + sizes, file_bytes) - offsets).sum()), len(offsets)
 
 
-def _tasks(sizes: np.ndarray, threads: int) -> np.ndarray:
-    """Group consecutive reads into tasks of about the same number of bytes, at most `MAX_READ` and one more read."""
+def _tasks(sizes: np.ndarray, threads: int, depth: int) -> np.ndarray:
+    """Group consecutive reads into tasks of about the same number of bytes."""
     before = np.cumsum(sizes) - sizes
-    per_task = min(MAX_READ, max(1, int(sizes.sum()) // (_TASKS_PER_THREAD * threads)))
+    fewest = _FEWEST_BYTES if depth > 1 else 1
+    per_task = min(_most_bytes(depth), max(fewest, int(sizes.sum()) // (_TASKS_PER_THREAD * threads)))
     return np.append(np.flatnonzero(np.diff(before // per_task, prepend=-1)), len(sizes))
 
 
@@ -341,18 +344,6 @@ def scatter_records(plan: ReadPlan, reads: slice, places: np.ndarray, buffer: np
     _scatter(buffer, places - plan.offsets[reads], plan.first_record[reads.start :], plan.starts, plan.order, out)
 
 
-_pread = types.ExternalFunction("pread", types.intp(types.intc, types.uintp, types.uintp, types.int64))
-
-
-@compiled
-def _pread_all(descriptor, buffer, places, offsets, sizes, counts):
-    """Number of reads that were done before one that got fewer bytes than it should."""
-    for k in range(len(places)):
-        if _pread(descriptor, buffer.ctypes.data + places[k], sizes[k], offsets[k]) != counts[k]:
-            return k
-    return len(places)
-
-
 @compiled
 def _scatter(buffer, shift, first, starts, order, out):
     for read in range(len(shift)):
@@ -360,286 +351,3 @@ def _scatter(buffer, shift, first, starts, order, out):
             source, to = buffer[starts[i] + shift[read] :], out[order[i]]
             for byte in range(len(to)):
                 to[byte] = source[byte]
-
-
-_BLOCKS = (512, 4096)
-"""Logical block sizes of devices, smallest first."""
-
-_open_files: dict[int, weakref.ref] = {}
-"""The owner of every open descriptor."""
-
-_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP)
-
-
-class DirectFile:
-    """A file that is read at random places by any number of threads.
-
-    Args:
-        path: the file.
-        direct: read past the page cache (O_DIRECT), in whole blocks of the device; "auto": where the file system can.
-        folder: descriptor of the folder whose file it is; None: the one that its path names.
-
-    Raises:
-        OSError: if the file can't be opened or read.
-        ValueError: `direct` is True, but the file system does not support O_DIRECT.
-
-    Warns:
-        RuntimeWarning: `direct` is "auto", and the file system does not support it.
-    """
-
-    def __init__(self, path: Path, *, direct: bool | Literal["auto"], folder: int | None = None) -> None:
-        self.path = path
-        with deferred_interrupt():  # the descriptor always has an owner
-            self._descriptor, self.block = _open(path, direct, folder)
-            close_with(self, self._descriptor)
-        self.size = os.fstat(self._descriptor).st_size
-        self._process = _OfProcess(os.getpid())
-
-    @property
-    def direct(self) -> bool:
-        """Whether reads bypass the page cache."""
-        return self.block > 1
-
-    @property
-    def counts(self) -> "ReadCounts":
-        """What was read so far."""
-        return self._process.counts
-
-    def count(self, read_bytes: int, wanted_bytes: int, reads: int) -> None:
-        """Add to `counts`."""
-        process = self._of_this_process()
-        with process.lock:
-            before = process.counts
-            process.counts = ReadCounts(
-                before.nbytes + read_bytes, before.wanted_bytes + wanted_bytes, before.reads + reads
-            )
-
-    @contextmanager
-    def buffer(self, nbytes: int) -> Iterator[np.ndarray]:
-        """Lend a page-aligned buffer, uint8 [at least nbytes], to one thread at a time; kept for the next reads."""
-        buffers = self._of_this_process().buffers
-        try:
-            buffer = buffers.pop()
-        except IndexError:
-            buffer = np.empty(0, np.uint8)
-        if len(buffer) < nbytes:
-            buffer = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
-        yield buffer
-        buffers.append(buffer)  # not after an error or an interrupt
-
-    def _of_this_process(self) -> "_OfProcess":
-        """Buffers and lock of this process: a forked child shares the memory of its parent's buffers."""
-        if self._process.pid != os.getpid():
-            self._process = _OfProcess(os.getpid(), self._process.counts)
-        return self._process
-
-    def read(self, buffer: memoryview, offset: int) -> int:
-        """Fill a buffer with the bytes from `offset` on, as far as the file goes.
-
-        Args:
-            buffer: page-aligned or at a multiple of `block` behind, and of a multiple of `block` bytes.
-            offset: a multiple of `block`.
-
-        Returns:
-            Number of bytes that were read.
-
-        Raises:
-            OSError: the device reports an error; the message names file and offset.
-            CorruptFileError: the file has become shorter since it was opened.
-        """
-        wanted, done, total = min(len(buffer), self.size - offset), 0, 0
-        while done < wanted:
-            count = self._read_once(buffer[done:], offset + done)
-            total += count
-            step = count if done + count >= wanted else count // self.block * self.block
-            if not step:
-                now = os.fstat(self._descriptor).st_size
-                raise CorruptFileError(
-                    f"{self.path} ends at byte {now}, but had {self.size} bytes when it was opened; write it again, "
-                    "and don't change files that are open"
-                )
-            done += step
-        return total
-
-    def read_all(self, buffer: np.ndarray, places: np.ndarray, offsets: np.ndarray, sizes: np.ndarray) -> list[int]:
-        """Do some reads one after the other, without the interpreter's lock.
-
-        Args:
-            buffer: uint8, as `buffer` lends them.
-            places: int64 [reads], where in the buffer each read begins.
-            offsets: int64 [reads], where in the file.
-            sizes: int64 [reads], bytes.
-
-        Returns:
-            Number of bytes of each read.
-
-        Raises:
-            OSError, CorruptFileError: as for `read`.
-        """
-        counts = np.minimum(sizes, self.size - offsets)
-        done = 0
-        while True:
-            done += _pread_all(self._descriptor, buffer, places[done:], offsets[done:], sizes[done:], counts[done:])
-            if done == len(sizes):
-                return counts.tolist()
-            place, offset, size = int(places[done]), int(offsets[done]), int(sizes[done])
-            counts[done] = self.read(buffer.data[place : place + size], offset)  # completes it, or says what is wrong
-            done += 1
-
-    def forget_cached(self) -> None:
-        """Drop the file's pages from the page cache, so that the next read is of the device."""
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def _read_once(self, buffer: memoryview, offset: int) -> int:
-        try:
-            return os.preadv(self._descriptor, [buffer], offset)
-        except OSError as error:
-            remedy = (
-                "pass direct=False" if self.direct and error.errno in _UNSUPPORTED else "check the disk, or restore"
-            )
-            text = f"{error.strerror} when reading {len(buffer)} bytes at offset {offset}; {remedy}"
-            raise OSError(error.errno, text, str(self.path)) from None
-
-
-class ReadCounts(NamedTuple):
-    """What was read from a file.
-
-    Args:
-        nbytes: bytes that were read, whole blocks and gaps included.
-        wanted_bytes: bytes that they were read for.
-        reads: number of reads.
-    """
-
-    nbytes: int = 0
-    wanted_bytes: int = 0
-    reads: int = 0
-
-
-class _OfProcess:
-    """State of a `DirectFile` that the threads of one process share.
-
-    Args:
-        pid: the process.
-        counts: as in `DirectFile`.
-    """
-
-    def __init__(self, pid: int, counts: "ReadCounts | None" = None) -> None:
-        self.pid, self.counts = pid, counts or ReadCounts()
-        self.lock, self.buffers = threading.Lock(), list[np.ndarray]()
-
-
-def close_with(owner: object, descriptor: int) -> None:
-    """Close a descriptor when its owner is freed.
-
-    Without a line of Python: an interrupt that arrives in one of a finalizer ends it before the file is closed.
-    """
-    both = zip(map(_open_files.pop, [descriptor]), map(os.close, [descriptor]), strict=False)
-    _open_files[descriptor] = weakref.ref(owner, partial(next, both))
-
-
-def _open(path: Path, direct: bool | Literal["auto"], folder: int | None) -> tuple[int, int]:
-    """Open a file; return its descriptor, and the size of the blocks that it is read in (1: of any bytes)."""
-    if direct and (found := _open_direct(path, folder)):
-        return found
-    if direct is True:
-        raise ValueError(
-            f'direct is True, but the file system of {path} does not support O_DIRECT; pass direct="auto" to read '
-            "through the page cache there, or copy the folder to another file system"
-        )
-    if direct:
-        warnings.warn(
-            f"the file system of {path} does not support O_DIRECT, so rows are read through the page cache; pass "
-            "direct=False if that is meant, or copy the folder to another file system",
-            RuntimeWarning,
-            stacklevel=4,  # where the store is made, so that each place says it once
-        )
-    descriptor = _open_at(path, folder)
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
-    return descriptor, 1
-
-
-def _open_at(path: Path, folder: int | None, more: int = 0) -> int:
-    if folder is None:
-        return os.open(path, os.O_RDONLY | more)
-    return os.open(path.name, os.O_RDONLY | more, dir_fd=folder)
-
-
-def _open_direct(path: Path, folder: int | None) -> tuple[int, int] | None:
-    """Open a file with O_DIRECT and find the smallest block that can be read; None where that is not supported."""
-    if not hasattr(os, "O_DIRECT"):
-        return None
-    try:
-        descriptor = _open_at(path, folder, os.O_DIRECT)
-    except OSError as error:
-        if error.errno in _UNSUPPORTED:
-            return None
-        raise
-    try:
-        for block in _BLOCKS:
-            if _can_read(descriptor, block):
-                return descriptor, block
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return None
-
-
-def _can_read(descriptor: int, block: int) -> bool:
-    """Read one block into memory that is aligned to no more than a block."""
-    try:
-        os.preadv(descriptor, [memoryview(mmap.mmap(-1, 2 * block))[block:]], 0)
-    except OSError as error:
-        if error.errno in _UNSUPPORTED:
-            return False
-        raise
-    return True
-
-
-def run_waiting(tasks: Sequence[Callable[[], object]], threads: int) -> None:
-    """Run tasks that mostly wait, in the calling thread and threads of their own, and return when all are done.
-
-    After an error or an interrupt no further task starts, and the call returns when those that run have ended. No
-    thread outlives the call, so that a fork, an interrupt or a forgotten object leaves none behind.
-
-    Args:
-        threads: number of threads, the calling one included; fewer if the system can't start so many, as at the end of
-            the interpreter.
-    """
-    waiting, errors = deque(tasks), []
-
-    def work() -> None:
-        try:
-            while True:
-                try:
-                    task = waiting.popleft()
-                except IndexError:
-                    return
-                task()
-        except BaseException as error:  # raised again in the calling thread
-            errors.append(error)
-            waiting.clear()
-
-    helpers: list[threading.Thread] = []
-
-    def join() -> None:
-        waiting.clear()
-        for helper in helpers:
-            helper.join()
-
-    try:
-        with deferred_interrupt(), suppress(RuntimeError):  # a thread is either not started, or in the list
-            # A thread that is started while the interpreter ends never runs, and its start is waited for, for ever.
-            for _ in range(0 if sys.is_finalizing() else min(threads, len(tasks)) - 1):
-                helper = threading.Thread(target=work, name="workbench-io", daemon=True)
-                helper.start()
-                helpers.append(helper)
-        work()
-        complete_despite_interrupt(join)
-        if errors:
-            raise errors[0]
-    finally:
-        complete_despite_interrupt(join)
-        errors.clear()  # an error refers to this frame: without a cycle, what the tasks refer to is freed with it

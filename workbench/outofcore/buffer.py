@@ -25,7 +25,7 @@ from torch import Tensor
 
 from workbench.core.errors import Terminated, check_at_least, check_type, complete_despite_interrupt
 from workbench.core.machine import Traffic
-from workbench.features.disk_rows import run_waiting
+from workbench.features.direct_file import run_waiting
 from workbench.outofcore.buffer_state import Buckets, BufferRows, BufferState, SlotMemory
 from workbench.outofcore.partition_store import PartitionStore
 from workbench.outofcore.store_files import EdgeBuckets, PartitionFile

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from workbench import files
 from workbench.core.errors import CorruptFileError
-from workbench.features.disk_rows import DirectFile
+from workbench.features.direct_file import DirectFile
 from workbench.outofcore.store_layout import (
     BLOCK,
     EDGES,

@@ -19,7 +19,7 @@ import torch
 
 from workbench import files
 from workbench.core.errors import CorruptFileError, deferred_interrupt
-from workbench.features.disk_rows import close_with
+from workbench.features.direct_file import close_with
 from workbench.features.learned_rows import state_dtype
 
 BLOCK = 4096

@@ -15,12 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from workbench.core.errors import CapacityError, check_at_least, check_bytes, check_choice
 from workbench.core.randomness import permutation
 from workbench.core.units import format_bytes
-from workbench.features.disk_rows import DirectFile, run_waiting
+from workbench.features.direct_file import DirectFile, run_waiting
 from workbench.files import write_new_file
 from workbench.outofcore.bucket_order import BucketOrder, balanced_order, comet_order
 from workbench.outofcore.partition_store import PartitionStore
@@ -422,12 +423,15 @@ _LONG_READ, _SHORT_READ = 1 << 20, 4096
 
 def _read_seconds(file: DirectFile, places: Sequence[int], nbytes: int, threads: int) -> float:
     """Seconds of reads at some places, each of the same size."""
+    threads, depth = file.threads_for(threads)
 
     def read(some: Sequence[int]) -> None:
-        with file.buffer(nbytes) as buffer:
-            for place in some:
-                file.read(buffer.data[:nbytes], place)
+        offsets = np.array(some)
+        with file.buffer(2 * depth * nbytes) as buffer:
+            file.read_all(buffer, np.arange(len(some)) * nbytes, offsets, np.full(len(some), nbytes), depth)
 
+    pieces = [places[first : first + 2 * depth] for first in range(0, len(places), 2 * depth)]
+    read(pieces[0])  # compiles
     start = time.perf_counter()
-    run_waiting([partial(read, places[first::threads]) for first in range(min(threads, len(places)))], threads)
+    run_waiting([partial(read, piece) for piece in pieces], threads)
     return time.perf_counter() - start
