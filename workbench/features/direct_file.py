@@ -136,8 +136,8 @@ class DirectFile:
         """
         if not self._has_queue:
             return reads, 1
-        threads = min(reads, get_num_threads(), _COPYING_THREADS)
-        return threads, -(-reads // threads)
+        threads = max(1, min(reads // _FEWEST_READS, get_num_threads(), _COPYING_THREADS))
+        return threads, min(_QUEUE_READS, -(-reads // threads))
 
     def read_all(
         self, buffer: np.ndarray, places: np.ndarray, offsets: np.ndarray, sizes: np.ndarray, depth: int = 1
@@ -177,13 +177,13 @@ class DirectFile:
         done: np.ndarray,
     ) -> None:
         """Do reads by the kernel's queue; `done` are the bytes that each got."""
-        requests = np.zeros((len(sizes), len(_REQUEST)), np.int64)
-        columns = np.arange(len(sizes)), self._descriptor << 32, buffer.ctypes.data + places, sizes, offsets
-        for name, values in zip(("read", "file", "address", "size", "offset"), columns, strict=True):
-            requests[:, _REQUEST.index(name)] = values
+        requests = np.zeros((len(sizes), 8), np.int64)  # of the kernel's `struct iocb`
+        requests[:, 0] = np.arange(len(sizes))  # which comes back in the event
+        requests[:, 2] = self._descriptor << 32  # in the lower half, 0: a read
+        requests[:, 3:6] = np.stack([buffer.ctypes.data + places, sizes, offsets], axis=1)
         with lent_queue() as queue:
             if queue:
-                _queue_all(queue, min(depth, _QUEUE_DEPTH), requests, done)
+                _queue_all(queue, depth, requests, done)
 
     def forget_cached(self) -> None:
         """Drop the file's pages from the page cache, so that the next read is of the device."""
@@ -211,18 +211,12 @@ def _pread_all(descriptor, buffer, places, offsets, sizes, done):
         done[k] = _pread(descriptor, buffer.ctypes.data + places[k], sizes[k], offsets[k])
 
 
-_QUEUE_DEPTH = 64
+_QUEUE_READS = 64
 """Reads in a queue, at most."""
 
-_COPYING_THREADS = 4
-"""Threads that copy what a queue's reads brought, at most: memory is faster than a disk."""
-
-_REQUEST = ("read", "", "file", "address", "size", "offset", "", "")
-"""Words of a `struct iocb`: the number of the read, and in the upper half of "file", whose lower half of 0 says that it
-is a read, the descriptor."""
-
-_EVENT = ("read", "request", "result", "")
-"""Words of a `struct io_event`."""
+_FEWEST_READS, _COPYING_THREADS = 4, 4
+"""Reads that a thread asks for at once, at least; and threads that ask for reads and copy what they brought, at most:
+one thread copies faster than most disks read."""
 
 _CALLS = {"x86_64": (206, 208, 209), "aarch64": (0, 4, 2)}
 """Numbers of the calls io_setup, io_getevents and io_submit, for which the C library has no functions."""
@@ -244,7 +238,7 @@ def lent_queue() -> Iterator[int]:
         queue = _idle_queues.pop()
     except IndexError:
         made = np.zeros(1, np.int64)
-        queue = int(made[0]) if _SETUP >= 0 and not _new_queue(_QUEUE_DEPTH, made) else 0
+        queue = int(made[0]) if _SETUP >= 0 and not _new_queue(_QUEUE_READS, made) else 0
     yield queue
     if queue:
         _idle_queues.append(queue)  # not after an error
@@ -264,7 +258,7 @@ def _queue_all(queue, depth, requests, done):
     addresses = np.empty(len(requests), np.int64)
     for k in range(len(requests)):
         addresses[k] = requests.ctypes.data + k * requests.strides[0]
-    events = np.empty((depth, len(_EVENT)), np.int64)
+    events = np.empty((depth, 4), np.int64)  # of `struct io_event`: number, request, result and another
     asked, answered = 0, 0
     while True:
         room = min(depth - (asked - answered), len(requests) - asked)

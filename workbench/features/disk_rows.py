@@ -197,8 +197,8 @@ class DiskRows:
             self._count(len(ids), 0, 0)
             return
         threads, depth = self._file.threads_for(self._threads)
-        sizes = {"block": self._file.block, "max_gap": self._gap, "threads": threads, "depth": depth}
-        plan = plan_reads(ids, self._row_bytes, **sizes)
+        block = self._file.block
+        plan = plan_reads(ids, self._row_bytes, block=block, threads=threads, depth=depth, max_gap=self._gap)
         if places is not None:
             plan = plan._replace(order=places.numpy()[plan.order])
         rows = out.view(-1).view(torch.uint8).view(len(out), self._row_bytes).numpy()
