@@ -237,6 +237,20 @@ def test_faster_disk_makes_reading_faster_and_nothing_else(arxiv: wb.Dataset):
         assert [after.seconds[stage] for stage in same] == [before.seconds[stage] for stage in same]
 
 
+def test_only_the_disk_is_hidden_by_steps_on_a_cpu():
+    """A thread reads rows; the step itself takes those that it needs from memory."""
+    data = wb.load_dataset("synthetic-papers100M", scale=0.0005, undirected=True)
+    machine = dataclasses.replace(CPU, disk=1e15, disk_reads=1e15, disk_block_bytes=512)
+    found = {
+        speed: advised(data, machine=dataclasses.replace(machine, disk_writes=speed), host_memory=reduced(data))
+        for speed in (1e15, 1e6)
+    }
+    for reading in ("static", "belady", "packed", "buffer"):
+        free, slow = (by_reading(advice, reading=reading, labor=False, kappa=1) for advice in found.values())
+        assert free.epoch_seconds == pytest.approx(sum(free.seconds.values()), rel=1e-6)
+        assert (slow.epoch_seconds > 2 * free.epoch_seconds) == (reading == "packed")
+
+
 @pytest.mark.slow
 def test_more_memory_never_makes_less_fit(arxiv: wb.Dataset):
     sizes = [round(share * 1e6) for share in (0.05, 0.3, 0.6, 2)]

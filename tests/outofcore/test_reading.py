@@ -24,6 +24,7 @@ EPOCH = wb.batches(GRAPH, torch.arange(0, NODES, 3), sampler=wb.NeighborSampler(
 TRACE = AccessTrace.of(mb.node_ids for _, mb in EPOCH)
 SIZES: dict[str, Any] = {"num_rows": NODES, "row_bytes": ROW_BYTES, "memory": 2000 * ROW_BYTES}
 FAST, SLOW_TO_FIND = DiskModel(1e9, 1e7), DiskModel(1e9, 100)
+SLOW_TO_WRITE = replace(FAST, write_bytes_per_second=1e6)
 
 
 def planned(trace: AccessTrace = TRACE, **options: Any) -> ReadingPlan:
@@ -42,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("disk", [FAST, SLOW_TO_FIND], ids=["fast", "slow to find"])
+@pytest.mark.parametrize("disk", [FAST, SLOW_TO_FIND, SLOW_TO_WRITE], ids=["fast", "slow to find", "slow to write"])
 def test_bytes_and_reads_are_those_of_an_epoch(folder: Path, tmp_path: Path, disk: DiskModel) -> None:
     disk = replace(disk, block_bytes=wb.DiskRows(folder).block_bytes)
     plan = planned(disk=disk, groups=(1, 3))
@@ -65,8 +66,11 @@ def test_bytes_and_reads_are_those_of_an_epoch(folder: Path, tmp_path: Path, dis
     assert source.read_bytes + packed.read_bytes == expected.read_bytes
     assert source.num_reads + packed.num_reads == expected.num_reads
     assert expected.written_bytes == packed.num_rows * ROW_BYTES
-    before = disk.seconds(source.read_bytes + expected.written_bytes, source.num_reads)
-    assert before < expected.first_seconds < expected.seconds
+    written = expected.written_bytes
+    assert disk.seconds(source.read_bytes, source.num_reads, written) < expected.first_seconds < expected.seconds
+    both = source.read_bytes + packed.read_bytes, source.num_reads + packed.num_reads
+    speed = 1e6 if disk.write_bytes_per_second else 1e9
+    assert expected.seconds == pytest.approx(disk.seconds(*both) + written / speed)
 
 
 def test_counts_of_the_buffer_are_near_those_of_a_store(tmp_path: Path) -> None:
@@ -203,7 +207,8 @@ def test_what_is_said_to_fit_fits() -> None:
 
 def test_a_disk_is_measured(tmp_path: Path) -> None:
     disk = DiskModel.measured(tmp_path, file_bytes="2 MiB", threads=3)
-    assert disk.bytes_per_second > 0 and disk.reads_per_second > 0 and not os.listdir(tmp_path)
+    assert min(disk.bytes_per_second, disk.reads_per_second, disk.write_bytes_per_second or 0) > 0
+    assert not os.listdir(tmp_path)
     with pytest.raises(ValueError, match="file_bytes is 5"):
         DiskModel.measured(tmp_path, file_bytes=5)
     with pytest.raises(ValueError, match="threads is 0"):

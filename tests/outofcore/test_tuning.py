@@ -138,3 +138,5 @@ def test_what_it_refuses() -> None:
 def test_a_disk_needs_positive_numbers() -> None:
     with pytest.raises(ValueError, match="reads_per_second is 0"):
         wb.outofcore.DiskModel(bytes_per_second=1e9, reads_per_second=0)
+    with pytest.raises(ValueError, match="write_bytes_per_second is 0"):
+        wb.outofcore.DiskModel(1e9, 1e4, write_bytes_per_second=0)

@@ -15,6 +15,7 @@ USUAL_HOST: Sourced = MappingProxyType(
         "gather": (20e9, "assumed: rows of 512 B, on all cores of a server"),
         "disk": (3e9, "assumed: an NVMe disk"),
         "disk_reads": (300e3, "assumed: an NVMe disk, many reads at the same time"),
+        "disk_writes": (1e9, "assumed: an NVMe disk, with a checksum of what is written"),
         "disk_block_bytes": (4096, "assumed: an NVMe disk"),
         "network": (3.125e9, "assumed: Ethernet of 25 Gbit/s"),
         "host_memory_bytes": (128 * 10**9, "assumed: 128 GB"),

@@ -28,6 +28,7 @@ SPEEDS: Mapping[str, str] = MappingProxyType(
         "gather": "bytes",
         "disk": "bytes",
         "disk_reads": "reads",
+        "disk_writes": "bytes",
         "network": "bytes",
     }
 )
@@ -45,6 +46,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "gather": "gather of host rows",
         "disk": "disk, long reads",
         "disk_reads": "disk, random reads",
+        "disk_writes": "disk, new files",
         "network": "between ranks",
         "disk_block_bytes": "block of the disk",
         "device_memory_bytes": "size of device memory",
@@ -104,6 +106,7 @@ class Machine(PeSpeeds):
         gather: bytes per second of random rows that the host's CPU reads from its memory (`x[ids]`).
         disk: bytes per second of long reads from disk.
         disk_reads: small random reads of the disk per second.
+        disk_writes: bytes per second of new files, which are synced; at most that of long reads is used.
         network: bytes per second that a rank receives from the others.
         disk_block_bytes: reads of the disk begin and end at multiples of it; None: not known.
         device_memory_bytes: memory of the PE; None: not known.
@@ -128,6 +131,7 @@ class Machine(PeSpeeds):
     gather: float = float("inf")
     disk: float = float("inf")
     disk_reads: float = float("inf")
+    disk_writes: float = float("inf")
     network: float = float("inf")
     disk_block_bytes: int | None = None
     device_memory_bytes: int | None = None
@@ -293,6 +297,7 @@ class MachineFile(BaseModel):
     gather: float = 0
     disk: float = 0
     disk_reads: float = 0
+    disk_writes: float = 0
     network: float = 0
     disk_block_bytes: int | None = None
     device_memory_bytes: int | None = None

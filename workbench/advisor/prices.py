@@ -255,7 +255,9 @@ class Pricer:
     def disk(self) -> DiskModel:
         if not self._knows_disk:
             raise ValueError("the speed of the machine's disk is not known, pass disk= and disk_reads= to wb.Machine")
-        return DiskModel(self.machine.disk, self.machine.disk_reads, self.machine.disk_block_bytes or BLOCK_BYTES)
+        machine = self.machine
+        writes = min(machine.disk_writes, machine.disk)
+        return DiskModel(machine.disk, machine.disk_reads, machine.disk_block_bytes or BLOCK_BYTES, writes)
 
     @property
     def _knows_disk(self) -> bool:
@@ -263,8 +265,11 @@ class Pricer:
 
     @property
     def _partitions(self) -> int:
-        """As MariusGNN chooses them: p = min(features / D, √(edges / D)) of disk reads of D bytes."""
-        read, edges = self.disk.read_bytes, EDGE_BYTES * self.counts.data.graph.num_edges
+        """As MariusGNN chooses them: p = min(features / D, √(edges / D)) of disk reads of D bytes.
+
+        A buffer does few reads at the same time, so that only long ones take the disk's bandwidth.
+        """
+        read, edges = max(self.disk.read_bytes, MAX_READ), EDGE_BYTES * self.counts.data.graph.num_edges
         return min(MOST_PARTITIONS, max(_FEWEST_PARTITIONS, min(self.feature_bytes // read, isqrt(edges // read))))
 
     @property
@@ -320,7 +325,7 @@ class Pricer:
             fits=not why,
             link_bytes={link: steps * nbytes for link, nbytes in rows.link_bytes.items()},
             seconds=seconds,
-            epoch_seconds=self._elapsed(c, seconds, sampled.batches_per_epoch * rows.first_seconds),
+            epoch_seconds=self._elapsed(c, seconds, sampled.batches_per_epoch * rows.ahead_seconds),
             error=max(inputs, items) + fit,
             why=why,
         )
@@ -356,15 +361,12 @@ class Pricer:
         nbytes = sum(parameter.nbytes for parameter in self.counts.model.parameters())
         return 2 * nbytes / self.machine.alpha if c.devices > 1 else 0.0
 
-    def _elapsed(self, c: Configuration, seconds: Mapping[str, float], first_seconds: float) -> float:
+    def _elapsed(self, c: Configuration, seconds: Mapping[str, float], ahead_seconds: float) -> float:
         host = seconds["sample"] + seconds["partition"] + seconds["read"] + seconds["copy"]
         device = seconds["compute"] + seconds["exchange"]
         if not self.machine.is_cpu and c.num_parts == 1 and c.spread == "alone":
             return max(host, device)  # `wb.prefetch(…, device=)`
-        if c.reading in ("belady", "packed", "buffer"):  # a thread reads what comes next
-            before, ahead = first_seconds, seconds["read"] - first_seconds
-            return seconds["sample"] + seconds["partition"] + before + max(ahead, seconds["copy"] + device)
-        return host + device
+        return host + device - min(ahead_seconds, seconds["copy"] + device)
 
     def _step_time(self, c: Configuration) -> StepTime:
         buffer = (c.partitions, c.capacity) if c.reading == "buffer" else None
@@ -423,7 +425,9 @@ class _Rows:
         self.items = sampled.work.value * parts.work
         self.device_bytes, self.exchange_seconds = 0, 0.0
         self.host_bytes = pricer.graph_bytes + pricer.feature_bytes
-        self.read_seconds = self.copy_seconds = self.first_seconds = 0.0
+        self.read_seconds = self.copy_seconds = 0.0
+        self.ahead_seconds = 0.0
+        """Of `read_seconds`, in a thread that reads what comes next."""
         self.link_bytes: dict[str, float] = {}
         price: Callable[[], None] = {
             "alone": self._cached if c.cache else self._in_memory if c.reading == "memory" else self._from_disk,
@@ -464,17 +468,17 @@ class _Rows:
         self.host_bytes = pricer.graph_bytes + c.held_rows * self._row_bytes
         if c.reading == "static":
             nbytes, reads = self._missed_reads()
+            seconds = pricer.disk.seconds(nbytes, reads)
         else:
             found = self._found()
             self.host_bytes = self._buffer_bytes(c) if c.reading == "buffer" else self.host_bytes
             # A buffer is read once per epoch, whatever its batches.
             count = self._sampled.batches_per_epoch if c.reading == "buffer" else len(self._sampled.one_epoch)
-            nbytes = (found.read_bytes + found.written_bytes) / count
-            reads = (found.num_reads + ceil(found.written_bytes / MAX_READ)) / count
-            self.first_seconds = found.first_seconds / count
+            nbytes, seconds = (found.read_bytes + found.written_bytes) / count, found.seconds / count
+            self.ahead_seconds = (found.seconds - found.first_seconds) / count
         self.link_bytes = {"disk": nbytes, "host": self._asked * self._row_bytes}
         self._from_host(self._asked, self._batch_bytes)
-        self.read_seconds += pricer.disk.seconds(nbytes, reads)
+        self.read_seconds += seconds
 
     def _found(self) -> Reading:
         """The way of reading that the configuration has."""

@@ -234,15 +234,15 @@ def _buffer(c: Configuration, counts: Counts, step: str) -> list[str]:
         f"num_partitions={c.partitions}, seed={counts.seed}",
         ")",
         "y, ids = data.y[store.node_ids], torch.isin(store.node_ids, data.train_idx).nonzero()[:, 0]",
+        f"sizes = {c.partitions}, {c.capacity}, store.num_train_partitions",
+        f"order = lambda number: wb.outofcore.node_order(*sizes, seed={counts.seed}, epoch=number)",
+        f"buffer = wb.outofcore.PartitionBuffer(store, capacity={c.capacity})",
+        f"loader = wb.outofcore.batches(buffer, order, ids, sampler=sampler, batch_size={counts.batch_size})",
         "",
         "",
         "def epoch(number):",
-        f"    sizes = {c.partitions}, {c.capacity}, store.num_train_partitions",
-        f"    order = lambda number: wb.outofcore.node_order(*sizes, seed={counts.seed}, epoch=number)",
-        f"    with wb.outofcore.PartitionBuffer(store, capacity={c.capacity}) as buffer:",
-        f"        options = {{'sampler': sampler, 'batch_size': {counts.batch_size}, 'epoch': number}}",
-        "        for state, _, mb in wb.outofcore.batches(buffer, order, ids, **options):",
-        indent(f"{step}yield wb.train_step(model, {batch}, state.rows, y, {train}, optimizer)", " " * 12),
+        "    for state, _, mb in loader.epoch(number):",
+        indent(f"{step}yield wb.train_step(model, {batch}, state.rows, y, {train}, optimizer)", " " * 8),
     ]
 
 

@@ -177,7 +177,7 @@ def _disk_of(folder: str | os.PathLike[str] | None) -> dict[str, Found]:
     try:
         return _disk(temporary)
     except OSError as error:
-        return {name: _usual(name, error) for name in ("disk", "disk_reads", "disk_block_bytes")}
+        return {name: _usual(name, error) for name in ("disk", "disk_reads", "disk_writes", "disk_block_bytes")}
 
 
 @cache
@@ -193,6 +193,10 @@ def _disk(folder: Path) -> dict[str, Found]:
     return {
         "disk": Found(median(disk.bytes_per_second for disk in found), f"measured: reads of 1 MiB {where}"),
         "disk_reads": Found(median(disk.reads_per_second for disk in found), f"measured: reads of 4 KiB {where}"),
+        "disk_writes": Found(
+            median(disk.write_bytes_per_second or disk.bytes_per_second for disk in found),
+            f"measured: a file of {format_bytes(_FILE_BYTES)} in {folder}, synced, {_times(len(found))}",
+        ),
         "disk_block_bytes": Found(found[0].block_bytes, f"measured: the smallest read in {folder}, {how}"),
     }
 

@@ -264,15 +264,14 @@ def _packed(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel, uses: int) 
     first, before = rows.cost(plan.ids.split(max(1, rows.capacity // 2)), rows.num_rows)
     written = ceil(plan.num_rows * rows.row_bytes / uses)
     read, reads = nbytes + ceil(first / uses), count + ceil(before / uses)
-    writes = ceil(written / MAX_READ)
     return Reading(
         method="packed",
         group=group,
         read_bytes=read,
         num_reads=reads,
         written_bytes=written,
-        seconds=disk.seconds(read + written, reads + writes),
-        first_seconds=disk.seconds(read - nbytes + begin + written, reads - count + begins + writes),
+        seconds=disk.seconds(read, reads, written),
+        first_seconds=disk.seconds(read - nbytes + begin, reads - count + begins, written),
     )
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from math import ceil, isqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -350,6 +350,7 @@ class DiskModel:
         bytes_per_second: bandwidth of long reads and writes.
         reads_per_second: small random reads or writes per second.
         block_bytes: reads begin and end at multiples of it (`DiskRows.block_bytes`).
+        write_bytes_per_second: of new files that are synced; None: as of long reads.
 
     Raises:
         ValueError: a number that is not positive.
@@ -362,25 +363,27 @@ class DiskModel:
     bytes_per_second: float
     reads_per_second: float
     block_bytes: int = 4096
+    write_bytes_per_second: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not 0 < value < float("inf"):
+            if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} is {value!r}; it must be positive and finite")
 
     @classmethod
     def measured(
         cls, folder: str | os.PathLike[str], *, file_bytes: int | str = "256 MiB", threads: int = 16
     ) -> "DiskModel":
-        """Measure the disk of a folder by direct reads of a temporary file.
+        """Measure the disk of a folder: writing a temporary file, and direct reads of it.
 
         Neither the cache of a disk nor that of a virtual machine's host can be emptied, so reads of what was just
         written may be faster than others.
 
         Args:
             folder: an existing folder on the disk.
-            file_bytes: size of the file, at least 1 MiB: it is read once in reads of 1 MiB, and a quarter of it (at
-                most 64 MiB) in blocks of 4 KiB at random places.
+            file_bytes: size of the file, at least 1 MiB: it is written with its checksum and synced, as all files of
+                the workbench, read once in reads of 1 MiB, and a quarter of it (at most 64 MiB) in blocks of 4 KiB at
+                random places.
             threads: reads that the disk works on at the same time.
 
         Raises:
@@ -390,8 +393,10 @@ class DiskModel:
         size = check_bytes("file_bytes", file_bytes, _LONG_READ) // _LONG_READ * _LONG_READ
         check_at_least("threads", threads, 1)
         with TemporaryDirectory(dir=folder, prefix=".workbench-disk-") as name:
-            path = Path(name) / "file"
-            write_new_file(path, (os.urandom(_LONG_READ) for _ in range(size // _LONG_READ)))
+            path, chunks = Path(name) / "file", [os.urandom(_LONG_READ) for _ in range(_CHUNKS)]
+            start = time.perf_counter()
+            write_new_file(path, islice(cycle(chunks), size // _LONG_READ))
+            writing = time.perf_counter() - start
             file = DirectFile(path, direct="auto")
             file.forget_cached()
             long = _read_seconds(file, range(0, size, _LONG_READ), _LONG_READ, threads)
@@ -401,24 +406,29 @@ class DiskModel:
             short = _read_seconds(file, places.tolist(), _SHORT_READ, threads)
             block = file.block
             del file  # its descriptor is closed before the file is deleted
-        return cls(bytes_per_second=size / long, reads_per_second=count / short, block_bytes=block)
+        return cls(size / long, count / short, block, write_bytes_per_second=size / writing)
 
     @property
     def read_bytes(self) -> int:
         """Size of a read that takes as long to find as to transfer: shorter ones waste the disk's time."""
         return max(1, round(self.bytes_per_second / self.reads_per_second))
 
-    def seconds(self, num_bytes: float, num_reads: float) -> float:
-        """Modelled seconds of reads or writes one after the other.
+    def seconds(self, num_bytes: float, num_reads: float, written_bytes: float = 0) -> float:
+        """Modelled seconds of reads one after the other, and of writing new files.
 
         Args:
-            num_bytes: their total size.
+            num_bytes: total size of the reads.
             num_reads: their number.
+            written_bytes: total size of the files.
         """
-        return num_bytes / self.bytes_per_second + num_reads / self.reads_per_second
+        written_seconds = written_bytes / (self.write_bytes_per_second or self.bytes_per_second)
+        return num_bytes / self.bytes_per_second + num_reads / self.reads_per_second + written_seconds
 
 
 _LONG_READ, _SHORT_READ = 1 << 20, 4096
+
+_CHUNKS = 16
+"""Different ones that a file consists of, again and again: no disk finds that they are equal."""
 
 
 def _read_seconds(file: DirectFile, places: Sequence[int], nbytes: int, threads: int) -> float:
