@@ -209,7 +209,7 @@ def _plan(ahead, first, slot_of, row_of, size, ids, offsets, following, order, b
     on; those that were considered are never looked at again. `lists` are those with others, the last group's first.
     """
     count, skipped, considered, released = 0, offsets[first], begins[:-1].copy(), begins[:-1].copy()
-    lists = [np.int64(0)]
+    lists = [np.int64(0)]  # the compiler knows the type of its elements, also when it is empty
     lists.clear()
     for group in range(first, len(offsets) - 1):
         trained = group - 1 - ahead
