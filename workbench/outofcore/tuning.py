@@ -428,7 +428,7 @@ class DiskModel:
 _LONG_READ, _SHORT_READ = 1 << 20, 4096
 
 _CHUNKS = 16
-"""Different ones that a file consists of, again and again: no disk finds that they are equal."""
+"""MiB of random bytes that a file repeats: to draw all of them may take longer than to write them."""
 
 
 def _read_seconds(file: DirectFile, places: Sequence[int], nbytes: int, threads: int) -> float:
