@@ -1,5 +1,6 @@
 """`wb.advise`: prices against brute force and the meter, its choice, its text, and its programs."""
 
+import ast
 import dataclasses
 import importlib
 import subprocess
@@ -149,6 +150,19 @@ def test_program_of_micro_batches_has_the_losses_of_the_whole_batch(arxiv: wb.Da
     assert f"min({parted.plain.configuration.num_parts}, mb.num_seeds)" in code
     expected = losses_of(whole.code(whole.plain, data="data"), arxiv)
     assert torch.allclose(losses_of(code, arxiv), expected, rtol=1e-4)
+
+
+def test_programs_shuffle_and_partition_by_the_seed_of_the_advice(arxiv: wb.Dataset):
+    advice = advised(arxiv, host_memory=reduced(arxiv), seed=7)
+    drawn = set()
+    for one in advice.priced:
+        tree = ast.parse(advice.code(one, data="data"))
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            if (name := ast.unparse(call.func)).endswith(("batches", "node_order", "PartitionStore.build")):
+                drawn.add(name)
+                assert {k.arg: ast.unparse(k.value) for k in call.keywords}.get("seed") == "7", ast.unparse(call)
+    of_buffer = {f"wb.outofcore.{name}" for name in ("batches", "node_order", "PartitionStore.build")}
+    assert drawn == {"wb.batches"} | of_buffer
 
 
 @pytest.mark.slow

@@ -56,6 +56,21 @@ def test_trains_as_in_memory_by_the_reads_that_are_counted(disk: wb.DiskRows, tm
     assert packed.num_reads == 2 * sum(len(ids) > 0 for ids, _ in plan.reads()) and wanted < MAX_READ
 
 
+def test_rows_are_packed_through_one_piece_of_memory(tmp_path: Path) -> None:
+    pieces = []
+
+    class Watched(wb.MemoryRows):
+        def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+            assert out is not None
+            pieces.append(out.untyped_storage())
+            return super().read(ids, out=out)
+
+    packed = pack_rows(tmp_path / "packed", EPOCH, Watched(X), **ROOM)
+    assert packed.num_rows > 440 and len(pieces) == -(-packed.num_rows // 440)
+    assert {piece.data_ptr() for piece in pieces} == {pieces[0].data_ptr()}
+    assert pieces[0].nbytes() == ROOM["memory"]
+
+
 def test_other_batches_are_an_error_and_a_loop_that_was_left_is_not(disk: wb.DiskRows, tmp_path: Path) -> None:
     packed = pack_rows(tmp_path / "packed", EPOCH, disk, **ROOM)
     for _ in read_ahead(EPOCH, packed, **ROOM):

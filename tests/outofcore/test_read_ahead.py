@@ -3,12 +3,14 @@
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
@@ -17,6 +19,7 @@ from tests.strategies import random_graph
 from workbench.core.errors import CapacityError
 from workbench.core.trace import AccessTrace
 from workbench.features.stage import windows
+from workbench.kernels.buffers import uninitialised
 from workbench.outofcore.read_ahead import ReadAhead, read_ahead
 
 NODES, WIDTH = 600, 32
@@ -176,6 +179,24 @@ def test_an_epoch_that_is_left_leaves_nothing(folder: Path) -> None:
     assert not threads() and [next(loop, None) for loop in loops] == [None, None]
     del disk, batches, loops, loop, rows, kept
     assert not open_descriptors(folder)
+
+
+@pytest.mark.parametrize("leave", [True, False])
+def test_the_last_rows_do_not_keep_the_pool_in_memory(monkeypatch: pytest.MonkeyPatch, leave: bool) -> None:
+    pools = []
+
+    def remembered(*shape: Any) -> Tensor:
+        pool = uninitialised(*shape)
+        pools.append(StorageWeakRef(pool.untyped_storage()))
+        return pool
+
+    monkeypatch.setattr(import_module("workbench.outofcore.read_ahead"), "uninitialised", remembered)
+    for _, _, rows in read_ahead(loader(), X, memory=ROOM * ROW_BYTES):
+        assert len(rows) == NODES and not pools[0].expired()
+        if leave:
+            break
+    gc.collect()
+    assert pools[0].expired() and (rows.row_shape, rows.dtype) == ((WIDTH,), torch.float32)
 
 
 @pytest.mark.parametrize("overlap", [True, False])

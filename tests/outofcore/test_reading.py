@@ -139,8 +139,9 @@ def test_arguments_of_expected_buckets(train_idx: list[float], num_partitions: i
 
 
 def test_the_disk_decides() -> None:
-    fast = planned()
+    fast = planned(memory=NODES * ROW_BYTES)
     assert fast.best.method == "belady" and fast.gap_bytes == 100
+    assert planned().best.method == "packed", "little memory for small rows, of which a block has many"
     spread = AccessTrace.of(ids * 1000 for ids in TRACE)  # no two rows are neighbours
     sizes: dict[str, Any] = {"num_rows": 1000 * NODES, "groups": (1, 2)}
     fast, slow = (options_of(planned(spread, **sizes, disk=disk)) for disk in (FAST, SLOW_TO_FIND))

@@ -44,8 +44,8 @@ def pack_rows(
             for step, mb, x in wb.outofcore.read_ahead(epoch, rows, memory="1 GiB"):
                 …
 
-    The batches are sampled, and only the ids that they read are kept. Rows are then read in pieces of half the memory,
-    each in the order of the file, and written in the order of use.
+    The batches are sampled, and only the ids that they read are kept. Rows are then read in pieces of the memory, each
+    in the order of the file, and written in the order of use.
 
     Args:
         folder: folder to create; an interrupted call leaves nothing, or what was there.
@@ -72,7 +72,7 @@ def pack_rows(
     _check_free(folder, overwrite)
     plan = plan_rows(trace_of(batches, group), capacity, num_rows=len(store), overlap=overlap)
     with files.new_folder(folder, replace=overwrite) as draft:
-        MappedRows.create(draft / "rows", _pieces(store, plan.ids, max(1, capacity // 2)))
+        MappedRows.create(draft / "rows", _pieces(store, plan.ids, capacity))
         save_arrays(draft / "order", {"ids": plan.ids, "num_rows": torch.tensor([len(store)])}, kind=_KIND)
     return PackedRows(folder)
 
@@ -87,8 +87,10 @@ def _check_free(folder: Path, overwrite: bool) -> None:
 
 
 def _pieces(store: FeatureStore, ids: Tensor, size: int) -> Iterator[Tensor]:
+    """Yield rows in the same memory piece after piece: each is written before the next one is read."""
+    room = torch.empty(min(size, len(ids)), *store.row_shape, dtype=store.dtype, device=store.device)
     for some in ids.split(size):
-        yield store.read(some).cpu()
+        yield store.read(some, out=room[: len(some)]).cpu()
 
 
 class PackedRows(WrappedStore):

@@ -307,8 +307,9 @@ class PoolRows(WrappedStore):
         return self._store.read(self._slots_of(check_ids("ids", ids, len(self)).cpu()), out=out)
 
     def end(self) -> None:
-        """Refuse further reads."""
+        """Refuse further reads, and let go of the pool: a loop's last rows are still in its variable after it."""
         self._ended = True
+        self._store = TensorRows(torch.empty(0, *self.row_shape, dtype=self.dtype, device=self.device))
 
     def _slots_of(self, ids: Tensor) -> Tensor:
         if torch.equal(ids, self._ids):  # the whole batch at once

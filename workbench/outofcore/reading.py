@@ -257,11 +257,11 @@ def _belady(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel) -> Reading:
 
 
 def _packed(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel, uses: int) -> Reading:
-    """Rows are read from their file in pieces of half the memory, written, and read in their order of use."""
+    """Rows are read from their file in pieces of the memory, written, and read in their order of use."""
     stretches = torch.arange(plan.num_rows).split(plan.offsets.diff().tolist())
     nbytes, count = rows.cost(stretches, plan.num_rows)
     begin, begins = rows.cost(stretches[:1], plan.num_rows)
-    first, before = rows.cost(plan.ids.split(max(1, rows.capacity // 2)), rows.num_rows)
+    first, before = rows.cost(plan.ids.split(rows.capacity), rows.num_rows)
     written = ceil(plan.num_rows * rows.row_bytes / uses)
     read, reads = nbytes + ceil(first / uses), count + ceil(before / uses)
     return Reading(
