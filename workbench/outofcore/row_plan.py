@@ -19,8 +19,11 @@ from workbench.core.trace import AccessTrace
 from workbench.features.cache.policies import MAX_CAPACITY, num_rows_of
 from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import compiled
+from workbench.kernels.lane_instructions import prefetch
 
 _NONE = -1
+
+_AHEAD = 24  # accesses whose rows are prefetched
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -164,7 +167,8 @@ def by_next_use(ids: Tensor, offsets: Tensor, num_rows: int) -> tuple[Tensor, Te
         num_rows: exclusive upper bound of the ids.
 
     Returns:
-        int32 [num_accesses], the next group of each, or the number of groups if there is none.
+        int32 [num_accesses], the next group of each, or the number of groups if there is none; its own group if a later
+            access of it reads the row too.
         int32 or int64 [num_accesses], the lists: positions of accesses, ascending in each.
         int64 [number of groups + 2], where each list begins.
     """
@@ -187,11 +191,10 @@ def _filled(size: int, value: int) -> Tensor:
 def _order_by_next_use(ids, offsets, upcoming, following, ends, order):
     groups = len(offsets) - 1
     for group in range(groups - 1, -1, -1):
-        for i in range(offsets[group], offsets[group + 1]):
-            following[i] = upcoming[ids[i]]
+        for i in range(offsets[group + 1] - 1, offsets[group] - 1, -1):
+            prefetch(upcoming, ids[max(0, i - _AHEAD)])
+            following[i], upcoming[ids[i]] = upcoming[ids[i]], group
             ends[following[i] + 1] += 1
-        for i in range(offsets[group], offsets[group + 1]):
-            upcoming[ids[i]] = group
     for group in range(groups + 1):
         ends[group + 1] += ends[group]
     at = ends.copy()
@@ -208,6 +211,7 @@ def _plan(ahead, first, slot_of, row_of, size, ids, offsets, following, order, b
     use nothing else happens to it, so the rows to evict are those of accesses released, from the list of the last group
     on; those that were considered are never looked at again. `lists` are those with others, the last group's first.
     """
+    last = len(ids) - 1
     count, skipped, considered, released = 0, offsets[first], begins[:-1].copy(), begins[:-1].copy()
     lists = [np.int64(0)]  # the compiler knows the type of its elements, also when it is empty
     lists.clear()
@@ -219,6 +223,7 @@ def _plan(ahead, first, slot_of, row_of, size, ids, offsets, following, order, b
                 heappush(lists, -later)
             released[later] += 1
         for i in range(offsets[group], offsets[group + 1]):
+            prefetch(slot_of, ids[min(i + _AHEAD, last)])
             slot = np.int64(slot_of[ids[i]])
             if slot == _NONE:
                 if size < len(row_of):
@@ -228,6 +233,7 @@ def _plan(ahead, first, slot_of, row_of, size, ids, offsets, following, order, b
                     if len(lists) == 0 or -lists[0] <= group:
                         return size, group - first
                     later = -lists[0]
+                    prefetch(slot_of, ids[order[min(considered[later] + _AHEAD, released[later] - 1)]])
                     row = ids[order[considered[later]]]
                     considered[later] += 1
                     if considered[later] == released[later]:
