@@ -1,6 +1,7 @@
 """Cooperative sampling: the ranks' batches together are the batch that one process samples, bit for bit."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,8 +24,10 @@ from tests.sampling.test_contract import (
 from tests.strategies import examples, random_graph
 from tests.training.cooperative import Transport, cooperative_batches as distribute
 from tests.training.toys import relative_difference
+from workbench.core import exchange
 from workbench.core.exchange import run_in_lockstep
 from workbench.core.graph import Graph
+from workbench.kernels.threads import get_num_threads, set_num_threads
 
 GRAPH = random_graph(60, 400, seed=5, edge_weight=torch.float64)
 OWNER = torch.arange(60) * 7 % 5 % 3
@@ -90,6 +93,51 @@ def assert_filled(batches: Sequence[wb.MiniBatch], number: int, owner: Tensor) -
 
 TOGETHER = [name for name in SAMPLERS if name in INDEPENDENT or hasattr(SAMPLERS[name], "draw_owned")]
 """Samplers whose rows are independent, or that exchange with other ranks what rows depend on."""
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ranks run in two threads, however little they exchange."""
+    monkeypatch.setattr(exchange, "_FEW_ROWS", 0)
+    before = get_num_threads()
+    set_num_threads(2)
+    yield
+    set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", [name for name in TOGETHER if name not in BOTH_WAYS])
+def test_ranks_in_threads_sample_what_they_do_in_turn(name: str, request: pytest.FixtureRequest) -> None:
+    graph = random_graph(60, 400, seed=6, edge_weight=torch.float64, num_edge_types=3)
+    options: dict[str, Any] = {"sampler": sampler_for(name, graph), "owner": OWNER, "num_ranks": 3, "step": 4}
+    in_turn = wb.cooperative.batches(graph, SEEDS, **options)
+    request.getfixturevalue("at_once")
+    for ours, theirs in zip(wb.cooperative.batches(graph, SEEDS, **options), in_turn, strict=True):
+        assert_same_batch(ours, theirs)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_two_ranks_draw_at_the_same_time() -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    class Waiting(LastNeighbors):
+        def draw(self, *args: Any, **options: Any) -> wb.sampling.Drawn:
+            both.wait()
+            return super().draw(*args, **options)
+
+    batches = wb.cooperative.batches(GRAPH, SEEDS, sampler=Waiting(), owner=OWNER % 2, num_ranks=2)
+    assert [mb.num_seeds for mb in batches] == (OWNER[SEEDS] % 2).bincount(minlength=2).tolist()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_an_error_of_one_rank_is_raised() -> None:
+    class Broken(LastNeighbors):
+        def draw(self, graph: Graph, nodes: Tensor, **options: Any) -> wb.sampling.Drawn:
+            if 1 in OWNER[nodes]:
+                raise OSError("rank 1 has no disk")
+            return super().draw(graph, nodes, **options)
+
+    with pytest.raises(OSError, match="rank 1"):
+        wb.cooperative.batches(GRAPH, SEEDS, sampler=Broken(), owner=OWNER, num_ranks=3)
 
 
 @pytest.mark.parametrize("name", [name for name in TOGETHER if name not in BOTH_WAYS])

@@ -157,6 +157,8 @@ def batches(
 ) -> list[MiniBatch]:
     """Sample a global batch as cooperating ranks would, all of them in lockstep in this process.
 
+    Ranks that exchange many ids draw at the same time, in several threads.
+
     Args:
         graph: the whole graph.
         seeds: int64 or int32 node ids, each once: the global batch.

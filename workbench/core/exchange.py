@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_tensors, check_type, check_vector
 from workbench.core.shared_storage import TensorRecord
+from workbench.kernels.threads import run_tasks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,11 +96,15 @@ AllToAll = Generator[list[Tensor], list[Tensor], T]
 """Yields one int64 vector per rank, its own empty; is sent what every rank yielded for it; returns a T."""
 
 
+_FEW_ROWS = 1 << 14
+"""Rows exchanged below which ranks run one after the other: most of that time the interpreter has its lock."""
+
+
 def run_in_lockstep(ranks: Sequence[AllToAll[T]]) -> list[T]:
-    """Run the computations of all ranks in one process, and exchange what they yield.
+    """Run the computations of all ranks in one process, in several threads once they exchange much.
 
     Args:
-        ranks: one generator per rank; all yield equally often.
+        ranks: one generator per rank; all yield equally often. Between two exchanges each runs in one thread.
 
     Returns:
         What they return, by rank.
@@ -111,13 +117,20 @@ def run_in_lockstep(ranks: Sequence[AllToAll[T]]) -> list[T]:
     [[0, 10], [1, 11]]
     """
     received: Sequence[list[Tensor] | None] = [None] * len(ranks)
-    while True:
-        yielded, results = [], []
-        for rank, vectors in zip(ranks, received, strict=True):
-            try:
-                yielded.append(rank.send(vectors))  # pyright: ignore[reportArgumentType]
-            except StopIteration as end:
-                results.append(end.value)
-        if results:
-            return results
+    yielded, results = [list[Tensor]()] * len(ranks), dict[int, T]()
+
+    def advance(rank: int) -> None:
+        try:
+            yielded[rank] = list(ranks[rank].send(received[rank]))  # pyright: ignore[reportArgumentType]
+        except StopIteration as end:
+            results[rank] = end.value
+
+    while not results:
+        tasks = [partial(advance, rank) for rank in range(len(ranks))]
+        if sum(len(vector) for vectors in received for vector in vectors or ()) >= _FEW_ROWS:
+            run_tasks(tasks)
+        else:
+            for task in tasks:
+                task()
         received = [list(vectors) for vectors in zip(*yielded, strict=True)]
+    return [results[rank] for rank in range(len(ranks))]
