@@ -74,19 +74,42 @@ def by_hand(
             for block in blocks if owner is not None else ():
                 asked = foreign[mb.node_ids[: block.num_dst]]
                 moved += 12 * int(asked.sum()) + 4 * int(block.in_degrees()[asked].sum())
+        largest, groups = [], list[list[int]]()
         for first in range(0, total, size):
             window = range(first, min(first + size, total))
             bytes_of_batches = sum(
                 8 * len(reads[i]) + sum(b.nbytes for b in kept[i]) for i in window if i < len(batches)
             )
-            staged = [0]
+            largest.append(bytes_of_batches)
+            groups.append([])
             for at in range(first, window.stop, group):
                 ids = [reads[i] for i in range(at, min(at + group, window.stop)) if i < len(batches)]
                 union = torch.cat([torch.empty(0, dtype=torch.int64), *ids]).unique()
-                staged.append(len(union) * row_bytes * (1 + use))
+                groups[-1].append(len(union) * row_bytes * (1 + use))
                 moved += int(foreign[union].sum()) * (1 + use) * (row_bytes + 8 * (owner is not None))
-            held = max(held, bytes_of_batches + max(staged))
+        before = groups[-1][-1]  # of the epoch before
+        for batches_bytes, staged in zip(largest, groups, strict=True):
+            for rows in staged:
+                held, before = max(held, batches_bytes + rows + before), rows
     return moved, held
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 1.0])
+def test_a_loop_holds_what_its_plan_says(share: float) -> None:
+    x = torch.randn(NODES, 4096)
+    every = wb.macrobatch.plan_macrobatch(epoch(), row_bytes=x[0].nbytes, memory=10**9, aggregates=False)
+    least = min(plan.held_bytes for plan in all_plans([wb.macrobatch.count_macrobatches(epoch())], False, x[0].nbytes))
+    memory = round(least + share * (every.held_bytes - least))
+    plan = wb.macrobatch.plan_macrobatch(epoch(), row_bytes=x[0].nbytes, memory=memory, aggregates=False)
+    sizes: dict[str, int] = {"batch_size": 6, "size": plan.size, "group_size": plan.group_size}
+    loader = wb.macrobatch.batches(GRAPH, SEEDS, sampler=SAMPLER, store=x, **sizes)
+
+    def loop() -> None:
+        for _ in range(2):
+            for _, mb, rows in loader.epoch(0):  # whose batches the plan has counted
+                rows.read(mb.node_ids[:1])
+
+    assert 0.95 * plan.held_bytes < wb.measure_peak(loop) < 1.03 * plan.held_bytes <= 1.03 * memory
 
 
 @pytest.mark.parametrize("owner", [None, OWNER], ids=["one process", "three ranks"])

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.multiprocessing.reductions import StorageWeakRef
 
 import workbench as wb
 from tests.distributed.cooperative_setting import GRAPH, NODES, X, Y, new_model, new_optimizer
@@ -36,6 +37,22 @@ def test_batches_and_rows_are_those_of_one_by_one(name: str, size: int, group_si
     resumed = [step for step, *_ in loader.epoch(1)]
     loader.set_epoch(1, skip=3)
     assert resumed == [4, 5, 6, 7] and [step for step, *_ in loader] == [7]
+
+
+def test_a_window_is_forgotten_before_the_next_one_is_sampled() -> None:
+    alive = []
+
+    class Watching(wb.NeighborSampler):
+        def sample(self, *args: Any, **options: Any) -> wb.MiniBatch:
+            alive.append(sum(not batch.expired() for batch in sampled))
+            mb = super().sample(*args, **options)
+            sampled.append(StorageWeakRef(mb.node_ids.untyped_storage()))
+            return mb
+
+    sampled = list[StorageWeakRef]()
+    for item in loader_of(X, Watching([4, 3]), size=2, drop_last=True, epoch=0):
+        del item  # or the loop has its last batch
+    assert alive == [0, 1, 0, 1], "those of its own window alone"
 
 
 @pytest.mark.parametrize("kind", ["mapped", "disk"])

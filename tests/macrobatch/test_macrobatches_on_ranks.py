@@ -86,7 +86,7 @@ def test_steps_on_aggregates_equal_those_of_one_process(rank_pool, size):
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_ranks_get_one_plan_whose_bytes_are_those_counted(rank_pool, size):
-    *rows, refused = run(rank_pool, "aggregate_ranks:planned", size, capacities=[3000, 100_000])
+    *rows, refused = run(rank_pool, "aggregate_ranks:planned", size, capacities=[5000, 100_000])
     for row in rows:
         assert row["same"] and row["rows"] and row["moved"] == row["predicted"] > 0
         assert len(set(row["batches"])) > 1

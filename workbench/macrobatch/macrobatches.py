@@ -1,5 +1,6 @@
 """`MacrobatchSampler`: ranks sample windows of their own mini-batches together, with one relay per hop."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -139,7 +140,8 @@ def batches(
             `AggregatedRows` or `Inputs` of two of them, features and aggregates. They must not change during a window.
         batch_size: seeds per mini-batch, at least 1.
         size: B, mini-batches per window, at least 1.
-        group_size: F, mini-batches whose rows are fetched together and in memory at a time, 1 to `size`; None: `size`.
+        group_size: F, mini-batches whose rows are fetched together, 1 to `size`; None: `size`. While a group's are
+            fetched, a loop still has those of the one before.
         epoch: number of the only epoch, from 0; None: a new epoch per loop.
         shuffle: permute the seeds in every epoch.
         drop_last: drop the last mini-batch if it is smaller.
@@ -213,12 +215,13 @@ def _items(
     """Sample window after window, fetch the rows of group after group, and yield mini-batch after mini-batch."""
     for pairs in windows(positions, size=size):
         steps, chosen = zip(*pairs, strict=True)
-        batches = window(steps, chosen)
-        for group in windows(zip(steps, batches, strict=True), size=group_size):
+        waiting = deque(zip(steps, window(steps, chosen), strict=True))
+        while waiting:
+            group = [waiting.popleft() for _ in range(min(group_size, len(waiting)))]
             rows = _staged(store, group)
             for step, mb in group:
                 yield step, mb, rows
-            del rows  # before the next group's are fetched
+            del group, mb, rows  # before others are sampled and fetched
 
 
 def _sample_window(

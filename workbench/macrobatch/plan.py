@@ -440,10 +440,14 @@ class _Candidate:
         return _Candidate(moved, fetched, groups, batches)
 
     def held_bytes(self, size: int, group_size: int) -> int:
-        """The largest window of any rank: its batches, and the rows of its largest group."""
+        """The largest window of any rank: its batches, the rows of a group, and those of the group before.
+
+        A loop has the latter in its variable while the others are fetched; before the first group are the last epoch's.
+        """
         groups_per_window, held = -(-size // group_size), 0
         for groups, batches in zip(self.group_bytes, self.batch_bytes, strict=True):
-            largest = np.maximum.reduceat(groups, np.arange(0, len(groups), groups_per_window))
+            two = groups + np.roll(groups, 1)
+            largest = np.maximum.reduceat(two, np.arange(0, len(groups), groups_per_window))
             held = max(held, int((largest + np.add.reduceat(batches, np.arange(0, len(batches), size))).max()))
         return held
 
@@ -493,8 +497,9 @@ def plan_macrobatch(
     neighbourhoods), so the decision is made once, and never within a run. Over ranks the call is collective: the counts
     of all ranks are gathered, bytes added up, and every rank gets the same plan.
 
-    Held bytes are the sampled batches of a macrobatch and the staged rows of a group, without the index of the staged
-    ids and the copies that exist while rows arrive.
+    Held bytes are the sampled batches of a macrobatch, the staged rows of a group, and those of the group before, which
+    a loop has in its variable until these are there; without the index of the staged ids and the copies that exist
+    while rows arrive.
 
     Args:
         counts: this rank's `workbench.macrobatch.count_macrobatches`; or, in one process, a list of those of all ranks;
