@@ -159,6 +159,12 @@ def cooperation() -> pd.DataFrame:
     )
 
 
+def lockstep() -> pd.DataFrame:
+    row = {"graph": "ogbn-arxiv", "ratio_low": 1.0, "ratio_high": 1.1}
+    axes = [(ranks, sampler) for ranks in (1, 2, 4) for sampler in ("NS", "LABOR-0")]
+    return pd.DataFrame({**row, "num_ranks": n, "sampler": name, "ratio_median": 1.02} for n, name in axes)
+
+
 def macrobatch() -> pd.DataFrame:
     ratios = {"rows_ratio": 0.2, "wall_ratio": 0.9, "preparation_ratio": 0.5}
     spreads = {

@@ -20,6 +20,7 @@ FIGURES = (
     "micro_batches",
     "link_prediction",
     "cooperation",
+    "lockstep",
     "macrobatch",
     "boundaries",
     "dropin",
@@ -76,6 +77,8 @@ def test_all_claims_hold_in_a_table_made_for_them(figure: str) -> None:
         ("cooperation", "num_ranks == 1 and hidden_dim == 16", "cpu_ratio", 1.11, {"cheap-alone"}),
         ("cooperation", "num_ranks == 2 and ownership == 'metis'", "edges_ratio", 1.01, {"less-work"}),
         ("cooperation", "num_ranks == 2 and ownership == 'random'", "inputs_ratio", 1.01, {"less-work"}),
+        ("lockstep", "num_ranks == 1 and sampler == 'NS'", "ratio_median", 1.06, {"cheap-on-1"}),
+        ("lockstep", "num_ranks != 1 and sampler == 'NS'", "ratio_median", 1.51, {"cheap-on-4"}),
         ("macrobatch", "window == 8 and sampler == 'NS'", "losses_equal", False, {"same-losses"}),
         ("macrobatch", "window == 8 and sampler == 'NS'", "relays", 25, {"few-relays"}),
         ("macrobatch", "window == 44", "rows_ratio", 1.0, {"fewer-rows"}),
@@ -123,7 +126,7 @@ def test_findings_on_seconds_are_timed() -> None:
         for figure in FIGURES
     }
     of_time = {"sampling", "labor", "splitting", "aggregation", "epoch", "micro_batches", "boundaries", "caches"}
-    of_time |= {"link_prediction"}
+    of_time |= {"link_prediction", "lockstep"}
     both_kinds = ("buffers", "cooperation", "dense", "disk_rows", "macrobatch", "partitioning", "streaming_partition")
     for both in both_kinds:
         assert timed.pop(both) == {False, True}
