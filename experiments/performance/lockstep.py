@@ -102,15 +102,15 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Ratios over all cases of a number of ranks and a sampler."""
-    return pd.DataFrame(
-        {
-            "measured": f"cooperating ranks in one process, time divided by one sampler's: {ranks}, {sampler}",
-            "cases": len(rows),
-            "median": rows.ratio_median.median(),
-            "from": rows.ratio_median.min(),
-            "to": rows.ratio_median.max(),
-            "spread": ((rows.ratio_high - rows.ratio_low) / rows.ratio_median).median(),
-        }
-        for (ranks, sampler), rows in table.groupby(["num_ranks", "sampler"], sort=False)  # pyright: ignore[reportGeneralTypeIssues]
-    )
+    """Ratios over all cases, and by number of ranks and sampler."""
+    of = "cooperating ranks in one process, time divided by one sampler's"
+    groups: dict[str, Any] = {of: table}
+    for (ranks, sampler), rows in table.groupby(["num_ranks", "sampler"], sort=False):  # pyright: ignore[reportGeneralTypeIssues]
+        groups[f"{of}: {ranks}, {sampler}"] = rows
+    return pd.DataFrame([_summary(name, rows) for name, rows in groups.items()])
+
+
+def _summary(name: str, rows: Any) -> dict[str, Any]:
+    ratio, spread = rows.ratio_median, (rows.ratio_high - rows.ratio_low) / rows.ratio_median
+    ends = {"from": ratio.min(), "to": ratio.max(), "spread": spread.median()}
+    return {"measured": name, "cases": len(rows), "median": ratio.median(), **ends}
