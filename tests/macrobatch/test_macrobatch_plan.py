@@ -101,7 +101,7 @@ def test_a_loop_holds_what_its_plan_says(share: float) -> None:
     least = min(plan.held_bytes for plan in all_plans([wb.macrobatch.count_macrobatches(epoch())], False, x[0].nbytes))
     memory = round(least + share * (every.held_bytes - least))
     plan = wb.macrobatch.plan_macrobatch(epoch(), row_bytes=x[0].nbytes, memory=memory, aggregates=False)
-    sizes: dict[str, int] = {"batch_size": 6, "size": plan.size, "group_size": plan.group_size}
+    sizes: dict[str, Any] = {"batch_size": 6, "size": plan.size, "group_size": plan.group_size}
     loader = wb.macrobatch.batches(GRAPH, SEEDS, sampler=SAMPLER, store=x, **sizes)
 
     def loop() -> None:
