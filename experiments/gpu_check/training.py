@@ -159,7 +159,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
     case = table.operation + ", " + table.model.where(table.operation == "step", table.num_parts.map("{} parts".format))
     rows = table.assign(case=case, half_width=float("nan"))
-    return interval_dots(rows, x="case", y="ratio", group="device", title="Time of the plain form over ours")
+    title = "Time of the plain form over ours"
+    return interval_dots(rows, x="case", y="ratio", group="device", ratios=True, title=title)
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

@@ -68,7 +68,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.dots import interval_dots
 
     rows = table.assign(
-        case=table.graph + ", " + table.num_ranks.map("{} ranks".format),
+        case=table.graph + ", ranks: " + table.num_ranks.astype(str),
         half=(table.ratio_high - table.ratio_low) / 2,
         middle=(table.ratio_high + table.ratio_low) / 2,
     )
@@ -78,6 +78,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y="middle",
         group="sampler",
         half_width="half",
+        ratios=True,
         title="Cooperating ranks of one process beside one sampler",
         subtitle="time of all ranks divided by that of one sampler of the same batch: the quartiles of the rounds",
     ).update_yaxes(title_text="ranks ÷ one sampler", rangemode="tozero")

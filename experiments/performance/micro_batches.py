@@ -135,6 +135,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y="middle",
         group="width",
         half_width="half",
+        ratios=True,
         title="Micro-batches beside the whole batch",
         subtitle="time of a step on the parts divided by that on the whole batch: the quartiles of the rounds",
     ).update_yaxes(title_text="parts ÷ whole", rangemode="tozero")

@@ -46,9 +46,8 @@ def ratio_dots(
         table.assign(case=cases, measure=text, ratio=table[f"{name}_ratio"], half=_half_width(table, name))
         for name, text in measures.items()
     ]
-    figure = interval_dots(
-        pd.concat(parts), x="case", y="ratio", group="measure", half_width="half", title=title, subtitle=subtitle
-    )
+    options: dict[str, Any] = {"half_width": "half", "ratios": True, "title": title, "subtitle": subtitle}
+    figure = interval_dots(pd.concat(parts), x="case", y="ratio", group="measure", **options)
     return figure.update_yaxes(title_text=axis, rangemode="tozero")
 
 

@@ -73,6 +73,22 @@ def test_intervals_are_clipped_to_0_and_1() -> None:
     assert (second.error_y.array, second.error_y.arrayminus) == ((0.7,), (0.3,))
 
 
+def test_intervals_of_ratios_end_at_0_alone() -> None:
+    cases = (("a", 1.8, 0.4), ("b", 0.3, 1))
+    rows = [{"case": "x", "way": way, "r": mean, "half_width": half} for way, mean, half in cases]
+    figure: Any = interval_dots(rows, x="case", y="r", group="way", ratios=True)
+    first, second = figure.data
+    assert (first.error_y.array, first.error_y.arrayminus) == ((0.4,), (0.4,))
+    assert (second.error_y.array, second.error_y.arrayminus) == ((1,), (0.3,))
+    assert first.customdata == ("x: 1.80 ± 0.40",) and not figure.layout.yaxis.tickformat
+    assert [line.y0 for line in figure.layout.shapes] == [1]
+
+
+def test_no_interval_of_a_share_above_1_points_down() -> None:
+    (dots,) = draw_means([{"case": "x", "way": "a", "accuracy": 1.2, "half_width": 0.1}]).data
+    assert (dots.error_y.array, dots.error_y.arrayminus) == ((0,), (0.1,))
+
+
 def test_hover_shows_the_interval_if_known() -> None:
     assert draw_means().data[0].customdata == ("cora: 80.00% ± 1.00%", "x: 50.00%")
 

@@ -23,6 +23,7 @@ def interval_dots(
     y: str,
     group: str,
     half_width: str = "half_width",
+    ratios: bool = False,
     title: str | None = None,
     subtitle: str = "",
 ) -> go.Figure:
@@ -31,9 +32,10 @@ def interval_dots(
     Args:
         table: one row per case and group; rows without a mean are skipped.
         x: column of cases, the categories of the x axis.
-        y: column of means, shares from 0 to 1.
+        y: column of means, shares from 0 to 1, or ratios.
         group: column whose values differ in colour and symbol.
-        half_width: column of half the width of each interval, which is clipped to [0, 1]; NaN for no interval.
+        half_width: column of half the width of each interval, which ends at 0, and of shares at 1; NaN for no interval.
+        ratios: means are ratios, as numbers beside a line at 1.
         title: title of the figure.
         subtitle: smaller text below the title.
 
@@ -43,9 +45,11 @@ def interval_dots(
     rows = _rows(table, y)
     cases, groups = ([*dict.fromkeys(rows[column])] for column in (x, group))
     series = _series(rows, x, cases, group, looks(groups), gap=0.22)
-    figure = go.Figure([_mean_trace(one, y, half_width) for one in series])
+    figure = go.Figure([_mean_trace(one, y, half_width, ratios) for one in series])
     figure.update_xaxes(_case_axis(cases, tickangle=-30))
-    figure.update_yaxes(title_text=label(y), tickformat=".0%")
+    figure.update_yaxes(title_text=label(y), tickformat="" if ratios else ".0%")
+    if ratios:
+        figure.add_hline(y=1, line={"color": INK, "width": 1}, layer="below")
     return titled(figure, title, subtitle=subtitle, height=_INTERVAL_HEIGHT)
 
 
@@ -175,18 +179,19 @@ def _trace(series: _Series, y: list[float], hover: list[str]) -> go.Scatter:
     )
 
 
-def _mean_trace(series: _Series, y: str, half_width: str) -> go.Scatter:
-    means, halves = series.rows[y].tolist(), series.rows[half_width].tolist()
+def _mean_trace(series: _Series, y: str, half_width: str, ratios: bool) -> go.Scatter:
+    means, halves = series.rows[y], series.rows[half_width]
+    form, most = (".2f", float("inf")) if ratios else (".2%", 1.0)
     hover = [
-        f"{case}: {mean:.2%}" + (f" ± {half:.2%}" if half == half else "")
+        f"{case}: {mean:{form}}" + (f" ± {half:{form}}" if half == half else "")
         for case, mean, half in zip(series.cases, means, halves, strict=True)
     ]
-    return _trace(series, means, hover).update(error_y=_clipped(series.rows[y], series.rows[half_width].fillna(0)))
+    return _trace(series, means.tolist(), hover).update(error_y=_clipped(means, halves.fillna(0), most))
 
 
-def _clipped(means: Any, halves: Any) -> dict[str, Any]:
-    """Error bars that end at 0 and 1."""
-    above, below = halves.clip(upper=1 - means), halves.clip(upper=means)
+def _clipped(means: Any, halves: Any, most: float) -> dict[str, Any]:
+    """Error bars that end at 0 and at the most that a mean can be."""
+    above, below = halves.clip(upper=(most - means).clip(lower=0)), halves.clip(upper=means)
     return {"array": above.tolist(), "arrayminus": below.tolist(), "thickness": 1.5, "width": 5}
 
 
