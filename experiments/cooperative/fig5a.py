@@ -130,7 +130,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         among="policy",
         winner="belady-bypass",
         rivals=[policy for policy in table.policy.unique() if not policy.startswith("belady")],
-        by=[*CASE, "kappa", "run"],
+        by=[*CASE, "kappa", "seed", "run"],
     )
     return [*found, _threefold(table), optimal]
 
@@ -138,8 +138,8 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 def _changes(table: pd.DataFrame) -> pd.DataFrame:
     """Differences in the miss rate between successive κ, in pairs of equal seeds."""
     rows = []
-    runs: Any = table.groupby([*CASE, "run"], sort=False)
-    for (*case, _), run in runs:
+    runs: Any = table.groupby([*CASE, "seed", "run"], sort=False)
+    for (*case, _, _), run in runs:
         steps = pairwise(run.set_index("kappa").miss_rate.sort_index().items())
         rows += [(*case, f"{a} → {b}", y - x) for (a, x), (b, y) in steps]
     return pd.DataFrame(rows, columns=[*CASE, "kappas", "change"])
