@@ -7,7 +7,7 @@ import pandas as pd
 from experiments.batchgnn.rank_fetches import CACHE, short_name
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.title import Title
+from workbench.experiment.title import Title, case_words
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
@@ -64,4 +64,4 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     here = shown(table).groupby(["dataset", "num_ranks"], sort=False).cache_seconds.median().reset_index()
     parts = [reported.assign(dataset=reported.dataset + " (paper)"), here]
     wide = pd.concat(parts).pivot_table("cache_seconds", "dataset", "num_ranks", sort=False)
-    return wide.rename(columns="{} ranks".format).rename_axis(columns=None).reset_index()
+    return wide.rename(columns=lambda ranks: case_words(["num_ranks"], ranks)).rename_axis(columns=None).reset_index()

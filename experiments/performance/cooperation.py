@@ -27,6 +27,7 @@ from workbench.distributed.group import gather_numbers
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig
 from workbench.experiment.finding import Finding
+from workbench.experiment.title import case_words
 from workbench.kernels.threads import get_num_threads
 
 MOST = 1.1
@@ -175,7 +176,7 @@ def columns(work: Mapping[str, Mapping[str, float]], rounds: list[dict[str, floa
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    cases = table.num_ranks.map("{} ranks, ".format) + table.sampler + ", " + table.ownership
+    cases = table.num_ranks.map(_ranks) + ", " + table.sampler + ", " + table.ownership
     return ratio_dots(
         table,
         cases + table.hidden_dim.map(", width {}".format),
@@ -205,7 +206,7 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Ratios of work and time, by number of ranks."""
     return pd.DataFrame(
         {
-            "measured": f"{text} of {ranks} ranks, cooperative ÷ independent",
+            "measured": f"{text} of {_ranks(ranks)}, cooperative ÷ independent",
             "cases": len(rows),
             "median": rows[f"{name}_ratio"].median(),
             "from": rows[f"{name}_ratio"].min(),
@@ -214,3 +215,7 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
         for name, text in MEASURES.items()
         for ranks, rows in table.groupby("num_ranks")
     )
+
+
+def _ranks(number: int) -> str:
+    return case_words(["num_ranks"], number)
