@@ -117,14 +117,16 @@ def misses() -> pd.DataFrame:
                 "num_inputs": 8.0,
                 "policy": policy,
                 "kappa": kappa,
+                "seed": seed,
                 "run": run,
-                "miss_rate": least * 0.8 / kappa**0.5 + 1e-5 * run,
+                "miss_rate": least * 0.8 / kappa**0.5 + 1e-5 * (seed + run),
                 "status": "FINISHED",
             }
             for dataset in ("x", "y")
             for policy, least in (("lru", 1.0), ("fifo", 1.1), ("belady-bypass", 0.5))
             for kappa in (1, 4, 16)
-            for run in range(3)
+            for seed in (0, 2)
+            for run in range(2)
         ]
     )
 
