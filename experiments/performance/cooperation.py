@@ -217,5 +217,5 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _ranks(number: int) -> str:
+def _ranks(number: Any) -> str:
     return case_words(["num_ranks"], number)
