@@ -50,7 +50,7 @@ def advised(data: wb.Dataset, model: Any = None, **options: Any) -> Any:
     return wb.advise(data, model_of(data) if model is None else model, sampler=sampler, **options)
 
 
-def reduced(data: wb.Dataset, share: float = 0.4) -> int:
+def reduced(data: wb.Dataset, share: float = 0.6) -> int:
     """Host memory for the graph and a share of the features."""
     return data.graph.nbytes + round(share * data.x.nbytes)
 
@@ -209,6 +209,109 @@ def test_own_model_is_priced_and_its_program_takes_an_expression(arxiv: wb.Datas
     with pytest.raises(ValueError, match=r"Mine is not a model of wb\.build_model; pass model="):
         advice.code()
     assert "model = Mine()" in advice.code(model="Mine()")
+    told: list[str] = []
+    with pytest.raises(ValueError, match=r"a step of Mine must be traced, but the model is on cpu; move it"):
+        advised(arxiv, Mine(), machine=GPU, seed=3, report=told.append)
+    assert not told, "nothing is sampled before"
+    with pytest.raises(ValueError, match="machine is A100"):
+        advice.with_budgets(machine="A100")
+
+
+def test_code_loads_the_data_as_they_were_loaded(arxiv: wb.Dataset):
+    code = advised(arxiv).code()
+    assert "data = wb.load_dataset('synthetic-arxiv', scale=0.02, undirected=True)" in code
+    for other in (dataclasses.replace(arxiv, x=arxiv.x[:, :8]), rebuilt(arxiv)):
+        advice = advised(other)
+        with pytest.raises(ValueError, match=r"was not returned by wb\.load_dataset; pass data="):
+            advice.code()
+        assert "data = mine()" in advice.code(data="mine()")
+
+
+def rebuilt(data: wb.Dataset) -> wb.Dataset:
+    splits = {name: getattr(data, name)[1:] for name in ("train_idx", "val_idx", "test_idx")}
+    return wb.Dataset.build(data.graph, data.x, data.y, **splits, num_classes=data.num_classes)
+
+
+def test_code_casts_the_model_to_the_features(arxiv: wb.Dataset):
+    data = dataclasses.replace(arxiv, x=arxiv.x.double())
+    code = advised(data, model_of(data).double()).code(data="data")
+    assert ".to(torch.float64)\n" in code
+    assert losses_of(code, data).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        wb.LadiesSampler([300, 300], weights="ratio"),
+        wb.RandomWalkSampler([5, 5], num_walks=20),
+        wb.LaborSampler([5, 5], importance=2),
+        wb.NeighborSampler([{0: 5}, {0: 5}]),
+    ],
+    ids=lambda sampler: type(sampler).__name__,
+)
+def test_programs_of_other_samplers_run(arxiv: wb.Dataset, sampler: Any):
+    data = arxiv
+    if isinstance(sampler, wb.NeighborSampler):
+        types = torch.zeros(arxiv.graph.num_edges, dtype=torch.int64)
+        data = dataclasses.replace(arxiv, graph=dataclasses.replace(arxiv.graph, edge_type=types))
+    advice = advised(data, sampler=sampler, host_memory=reduced(data, 0.9))
+    fitting = [one for one in advice.priced if one.fits]
+    assert any("static" in str(one.configuration) for one in fitting)
+    for one in fitting:
+        losses = losses_of(advice.code(one, data="data"), data)
+        assert losses.isfinite().all(), one.configuration
+
+
+class FirstNeighbor(wb.Sampler):
+    """Draws the first in-edge of each node."""
+
+    num_layers, rows_are_independent = 2, True
+
+    def draw(self, graph: Any, nodes: Any, *, layer: int, step: int = 0, exclude_edges: Any = None) -> Any:
+        has_any = graph.in_degrees()[nodes] > 0
+        indptr = torch.cat([torch.zeros(1, dtype=torch.int64), has_any.cumsum(0)])
+        return wb.sampling.Drawn(indptr, graph.indices[graph.indptr[nodes[has_any]]])
+
+
+def test_the_program_of_an_own_sampler_takes_an_expression(arxiv: wb.Dataset):
+    advice = advised(arxiv, sampler=FirstNeighbor())
+    with pytest.raises(ValueError, match=r"FirstNeighbor is not a sampler of the workbench; pass sampler="):
+        advice.code(data="data")
+    assert "sampler = Mine()\n" in advice.code(data="data", sampler="Mine()")
+    dependent = next(one for one in advised(arxiv, host_memory=reduced(arxiv)).priced if one.configuration.kappa > 1)
+    assert "sampler = wb." in advised(arxiv).code(dependent, data="data", sampler="Mine()")
+
+
+def test_factors_of_a_sampler_can_not_be_written(arxiv: wb.Dataset):
+    sampler = wb.LadiesSampler([300, 300], factors=torch.ones(arxiv.graph.num_nodes))
+    with pytest.raises(ValueError, match="factors of LadiesSampler can't be written as text; pass sampler="):
+        advised(arxiv, sampler=sampler).code(data="data")
+
+
+def test_rows_of_a_disk_leave_memory_for_the_largest_batch_of_an_epoch(arxiv: wb.Dataset):
+    advice = advised(arxiv, host_memory=reduced(arxiv, 0.9))
+    sampled = advice.pricer.counts.sampled()
+    assert len(sampled.batches) < sampled.batches_per_epoch
+    assert sampled.growth > 1
+    loader = wb.batches(arxiv.graph, arxiv.train_idx, sampler=wb.NeighborSampler([5, 5]), batch_size=64)
+    largest = max(mb.num_inputs for _, mb in loader.steps(3 * len(loader)))
+    assert largest > max(mb.num_inputs for mb in sampled.batches)
+    assert largest <= sampled.growth * max(mb.num_inputs for mb in sampled.batches)
+    fitting = [one for one in advice.priced if one.fits and one.configuration.reading in ("belady", "packed")]
+    assert max(one.configuration.group for one in fitting) == 4, "two groups are in what was sampled"
+    for one in fitting:
+        losses_of(advice.code(one, data="data").replace("range(0)", "range(3)"), arxiv)
+
+
+def test_dependent_batches_are_read_ahead_where_independent_ones_do_not_fit():
+    ids = torch.arange(20)
+    graph = wb.Graph.from_edges(torch.cat([ids, ids]), torch.cat([ids.roll(1), ids.roll(2)]), num_nodes=20)
+    splits = {"train_idx": ids[:1], "val_idx": ids[1:2], "test_idx": ids[2:3]}
+    data = wb.Dataset.build(graph, torch.ones(20, 8), ids % 3, **splits)
+    advice = advised(data, model_of(data), host_memory=graph.nbytes + 8 * 32, sampler=wb.NeighborSampler([1, 1]))
+    ahead = [one.configuration for one in advice.priced if one.configuration.reading == "belady"]
+    assert ahead
+    assert all(c.window >= 1 for c in ahead)
 
 
 def test_unpriceable_model_says_why(arxiv: wb.Dataset):
@@ -231,6 +334,46 @@ def test_second_call_with_other_budgets_counts_nothing(arxiv: wb.Dataset):
     again: list[str] = []
     advised(arxiv, model, seed=7, memory="1 GiB", host_memory="3 GiB", report=again.append)
     assert again == ["pricing"]
+
+
+def test_counts_of_other_data_are_not_taken_for_those_of_the_same_fingerprint(arxiv: wb.Dataset):
+    def changed(**tensors: torch.Tensor) -> Any:
+        data = dataclasses.replace(arxiv, **tensors)
+        assert data.fingerprint == arxiv.fingerprint
+        return advised(data)
+
+    whole = advised(arxiv)
+    half = changed(train_idx=arxiv.train_idx[::2].clone())
+    assert half.plain.epoch_seconds < 0.6 * whole.plain.epoch_seconds
+    reordered = changed(train_idx=arxiv.train_idx.flip(0))
+    assert reordered.pricer.counts.data.train_idx[0] == arxiv.train_idx[-1]
+    narrow = changed(x=arxiv.x[:, :32].contiguous())
+    assert narrow.plain.moved_bytes == pytest.approx(32 / arxiv.num_features * whole.plain.moved_bytes)
+    again = advised(arxiv)
+    same = changed(train_idx=arxiv.train_idx.clone())
+    assert again.pricer.counts is same.pricer.counts, "equal data need no new counts"
+
+
+def test_counts_of_another_model_are_not_taken_for_those_of_the_same_text(arxiv: wb.Dataset):
+    def define(width: int) -> type[torch.nn.Module]:
+        class Mine(torch.nn.Module):
+            def __init__(self, copies: int) -> None:
+                super().__init__()
+                self.layers = torch.nn.ModuleList([GCNLayer(arxiv.num_features, 8), GCNLayer(8, 40)])
+                self.copies = copies
+
+            def forward(self, blocks: Any, h: torch.Tensor) -> torch.Tensor:
+                h = self.layers[0](blocks[0], h)
+                return self.layers[1](blocks[1], torch.cat([torch.tanh(h)] * width * self.copies).split(len(h))[0])
+
+        return Mine
+
+    mine, redefined = define(1), define(40)
+    models = [mine(1), mine(40), redefined(1)]
+    assert len({repr(model) for model in models}) == 1
+    peaks = [advised(arxiv, model).plain.peak_bytes for model in models]
+    assert peaks[1] > 1.2 * peaks[0], "another attribute"
+    assert peaks[2] == peaks[1], "another class of the same name"
 
 
 def test_what_changes_samples_is_marked(arxiv: wb.Dataset):

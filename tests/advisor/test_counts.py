@@ -1,6 +1,7 @@
 """Times of steps: what was measured alone is scaled to what it takes in a program."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,3 +62,16 @@ def test_only_the_processor_that_also_samples_is_timed_in_turn(monkeypatch, devi
     monkeypatch.setattr(counts, "in_turn", lambda sampled, alone, train: taken.append(sampled) or alone)
     known.step_time(device)
     assert bool(taken) == turns
+
+
+def test_growth_of_batches_counts_full_ones_and_is_never_below_one():
+    def of(*sizes: tuple[int, int], per_epoch: float) -> float:
+        batches: Any = tuple(SimpleNamespace(num_seeds=seeds, num_inputs=inputs) for seeds, inputs in sizes)
+        return Sampled(Any, batches, (), per_epoch).growth  # pyright: ignore[reportArgumentType]
+
+    assert of((8, 100), (8, 100), (8, 100), per_epoch=99.0) == 1.0
+    assert of((8, 100), (3, 40), (8, 100), (3, 40), per_epoch=1.4) == 1.0, "a smaller last batch is no spread"
+    assert of((8, 100), (3, 120), per_epoch=1.4) == 1.0
+    few, many = of((8, 90), (8, 110), per_epoch=50.0), of(*[(8, 90), (8, 110)] * 9, per_epoch=50.0)
+    assert few > many > 1.2, "the fewer were sampled, the less is known"
+    assert of(*[(8, 90), (8, 110)] * 9, per_epoch=500.0) > many

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,7 @@ def test_the_record_is_frozen_and_reads_like_code() -> None:
         ({"num_rows": 5}, IndexError, "trace.ids"),
         ({"disk": 1e9}, TypeError, "DiskModel"),
         ({"packed_uses": 0}, ValueError, "packed_uses is 0"),
+        ({"margin": 1.0}, ValueError, r"margin is 1.0; it must be in \[0, 1\)"),
         ({"num_edges": 5, "num_train_partitions": 65}, ValueError, "num_train_partitions is 65"),
         (
             {"num_edges": 5, "memory": "1 MiB", "buckets": torch.zeros(9)},
@@ -204,6 +206,21 @@ def test_what_is_said_to_fit_fits() -> None:
     assert planned(memory=needed, groups=[1]).best
     with pytest.raises(CapacityError):
         planned(memory=needed - 1)
+
+
+def test_a_margin_is_left_to_larger_batches_but_not_by_a_buffer() -> None:
+    with pytest.raises(CapacityError) as found:
+        planned(memory=6400, margin=0.2)
+    needed = int(str(found.value).split("memory to ")[1].split(",")[0])
+    without = planned(memory=ceil(0.8 * needed), groups=[1])
+    assert planned(memory=needed, margin=0.2, groups=[1]).best.read_bytes == without.best.read_bytes
+    with pytest.raises(CapacityError):
+        planned(memory=needed - 2, margin=0.2)
+    everything = planned(memory=10_000 * ROW_BYTES, margin=0.2), planned(memory=10_000 * ROW_BYTES)
+    assert everything[0].best.read_bytes == everything[1].best.read_bytes, "no batch reads more than all rows"
+    buffers = [planned(memory="1 MiB", num_edges=5, margin=margin) for margin in (0.0, 0.9)]
+    capacities = [{one.capacity for one in (plan.best, *plan.others) if one.method == "buffer"} for plan in buffers]
+    assert capacities[0] == capacities[1] != set()
 
 
 def test_a_disk_is_measured(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """`advise`: which of the ideas help a graph, a model and a machine, priced from counts before any training."""
 
+import html
+import textwrap
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from workbench.advisor.configuration import CHANGES, SAME, Configuration
 from workbench.advisor.counts import Counts, silent
@@ -16,14 +19,13 @@ from workbench.advisor.script import training_script
 from workbench.core.dataset import Dataset
 from workbench.core.errors import CapacityError, available_bytes, check_at_least, check_bytes, check_type
 from workbench.core.units import format_bytes
-from workbench.memory.training_setup import Optimizer
+from workbench.memory.estimator import has_analytic_model
+from workbench.memory.training_setup import Backend, Optimizer
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.sampler import Sampler, check_sampler
 
 if TYPE_CHECKING:
     import pandas as pd
-import html
-import textwrap
 
 _TIE = 0.03
 """Configurations within this share of the fastest are as good; the one with the fewest ideas is advised."""
@@ -32,7 +34,7 @@ MOST_DEVICES = 62
 """Devices that rows can be placed on."""
 
 _KEPT = 4
-_kept: "OrderedDict[Any, Counts]" = OrderedDict()
+_kept: "OrderedDict[str, Counts]" = OrderedDict()
 
 
 def advise(
@@ -80,7 +82,8 @@ def advise(
 
     Raises:
         TypeError: an argument of another type.
-        ValueError: a data set without features or training nodes, or a number out of range.
+        ValueError: a data set without features or training nodes, a number out of range, or a model of one's own that
+            is not on a device of the machine's kind, where its memory is traced.
         CapacityError: parameters and optimizer state alone exceed `memory`, so no configuration can fit.
     """
     check_at_least("devices", devices, 1, most=MOST_DEVICES)
@@ -105,6 +108,7 @@ def advise(
 
 def _advice(pricer: Pricer, report: Callable[[str], object] = silent) -> "Advice":
     _check_parameters(pricer)
+    _check_estimable(pricer)
     report("pricing")
     priced = [pricer.price(configuration) for configuration in pricer.candidates()]
     return Advice(pricer, tuple(ranked(priced)))
@@ -134,15 +138,38 @@ def _counts(
     """Those of an earlier call with the same arguments, or new ones."""
     check_type("data", data, Dataset, 'pass wb.load_dataset("ogbn-arxiv"), or wb.Dataset.build(graph, x, y, …)')
     check_type("model", model, nn.Module, "pass the torch.nn.Module that is to be trained")
-    shapes = tuple(tuple(parameter.shape) for parameter in model.parameters())
-    key = (data.fingerprint, repr(model), shapes, repr(sampler), batch_size, str(optimizer), num_batches, seed)
-    if key not in _kept:
+    tensors = [(tensor.shape, tensor.dtype, tensor.device) for tensor in (data.x, data.y, *model.parameters())]
+    asked = (type(sampler), repr(sampler), batch_size, optimizer, num_batches, seed)
+    key = repr((data.fingerprint, model, _settings(model), tensors, asked))
+    if key not in _kept or not _have_same_batches(data, _kept[key].data):
         options = {"optimizer": optimizer, "num_batches": num_batches, "seed": seed, "report": report}
         _kept[key] = Counts(data, model, sampler, batch_size, **options)
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
     _kept.move_to_end(key)
     return _kept[key]
+
+
+def _settings(model: nn.Module) -> list[Any]:
+    """Classes and attributes of all modules, of which the text of a model shows only some.
+
+    A class that was defined anew, as in a notebook's cell that was run again, is another one.
+    """
+    own = vars(nn.Module()).keys() - {"training"}
+    return [
+        (type(module), id(type(module)), {name: value for name, value in vars(module).items() if name not in own})
+        for module in model.modules()
+    ]
+
+
+def _have_same_batches(data: Dataset, other: Dataset) -> bool:
+    """Whether graph and training nodes are equal; `dataclasses.replace` keeps the fingerprint of what it changes."""
+    ours, theirs = ({**one.graph._tensors(), "train_idx": one.train_idx} for one in (data, other))
+    return all(_are_equal(tensor, theirs[name]) for name, tensor in ours.items())
+
+
+def _are_equal(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is other or (one is not None and other is not None and torch.equal(one, other))
 
 
 def _check_parameters(pricer: Pricer) -> None:
@@ -152,6 +179,17 @@ def _check_parameters(pricer: Pricer) -> None:
         raise CapacityError(
             f"parameters and gradients take {format_bytes(fixed)}, but memory is {format_bytes(pricer.memory_bytes)}; "
             "raise memory, or use narrower layers"
+        )
+
+
+def _check_estimable(pricer: Pricer) -> None:
+    """Refuse a machine on which the model's memory can't be estimated from here, before anything is sampled."""
+    model, here = pricer.counts.model, Backend.of(pricer.counts.model).device
+    if not has_analytic_model(model) and here != pricer.device:
+        raise ValueError(
+            f"machine is {pricer.machine.name}, on whose devices ({pricer.device}) a step of {type(model).__name__} must "
+            f'be traced, but the model is on {here}; move it, model.to("{pricer.device}"), ask about a machine whose '
+            f"devices are of kind {here}, or use an unmodified model of wb.build_model"
         )
 
 
@@ -226,20 +264,29 @@ class Advice:
 
         return pd.DataFrame([_row(one) for one in self.priced])
 
-    def code(self, priced: Priced | None = None, *, data: str | None = None, model: str | None = None) -> str:
+    def code(
+        self,
+        priced: Priced | None = None,
+        *,
+        data: str | None = None,
+        model: str | None = None,
+        sampler: str | None = None,
+    ) -> str:
         """The program of a configuration, as a script.
 
         Args:
             priced: the configuration; None: the best.
-            data: the expression that loads the data set; None: `wb.load_dataset` by its name.
+            data: the expression that loads the data set; None: as `wb.load_dataset` was called for it.
             model: the expression that builds the model; None: `wb.build_model`, for a model that it built.
+            sampler: the expression that builds the sampler; None: that of a sampler of the library. It is not used by
+                a configuration with another sampler.
 
         Raises:
-            ValueError: the model is not of `build_model`, and `model` is None.
+            ValueError: an expression is None, and there is no other way to get what it stands for.
             CapacityError: no configuration fits.
         """
         configuration = (priced or self.best).configuration
-        options = {"device": self.pricer.device, "data": data, "model": model}
+        options = {"device": self.pricer.device, "data": data, "model": model, "sampler": sampler}
         return training_script(configuration, self.pricer.counts, **options)
 
     def with_budgets(
@@ -263,7 +310,7 @@ class Advice:
 
         Raises:
             TypeError: an argument of another type.
-            ValueError: a number out of range, or an unknown machine.
+            ValueError: a number out of range, an unknown machine, or one on which the model's memory can't be traced.
             CapacityError: parameters and gradients alone exceed `memory`.
         """
         before = self.pricer

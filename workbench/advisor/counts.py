@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import ceil
+from math import ceil, sqrt
 from statistics import NormalDist, fmean, median, stdev
 from typing import Any, NamedTuple
 
@@ -123,6 +123,28 @@ class Sampled:
         """Mean over batches of some count."""
         return mean_of([float(of(mb)) for mb in self.batches], ceil(self.batches_per_epoch))
 
+    def largest(self, values: list[int]) -> int:
+        """The largest of an epoch, given one value per batch: of these, or as large as the median maximum of so many."""
+        epoch = ceil(self.batches_per_epoch)
+        if len(values) >= epoch or len(values) < 2:
+            return max(values)
+        beyond = NormalDist().inv_cdf(0.5 ** (1 / epoch)) * stdev(values)
+        return max(*values, round(fmean(values) + beyond))
+
+    @cached_property
+    def growth(self) -> float:
+        """Input nodes that no batch of another epoch exceeds, with a probability of 99 %, relative to the largest of
+        `one_epoch`."""
+        from scipy.special import stdtrit
+
+        seeds, epoch = max(mb.num_seeds for mb in self.batches), ceil(self.batches_per_epoch)
+        full = [mb.num_inputs for mb in self.batches if mb.num_seeds == seeds]
+        most = max(mb.num_inputs for mb in self.batches)
+        if len(full) > 1:
+            beyond = float(stdtrit(len(full) - 1, 0.99 ** (1 / epoch))) * stdev(full) * sqrt(1 + 1 / len(full))
+            most = max(most, fmean(full) + beyond)
+        return most / max(mb.num_inputs for mb in self.batches[:epoch])
+
     @cached_property
     def inputs(self) -> Mean:
         return self.mean(lambda mb: mb.num_inputs)
@@ -199,12 +221,8 @@ class Estimated:
 
     @cached_property
     def peak_bytes(self) -> int:
-        """Peak of the largest batch of an epoch: of those sampled, or as large as the median maximum of so many."""
-        epoch, peaks = ceil(self.sampled.batches_per_epoch), self._peaks
-        if len(peaks) >= epoch or len(peaks) < 2:
-            return max(peaks)
-        beyond = NormalDist().inv_cdf(0.5 ** (1 / epoch)) * stdev(peaks)
-        return max(*peaks, round(fmean(peaks) + beyond))
+        """Peak of the largest batch of an epoch."""
+        return self.sampled.largest(self._peaks)
 
     def parts(self, num_parts: int) -> Parts:
         """Divide the largest batches, or look up what is known."""
@@ -316,6 +334,12 @@ class Counts:
     @property
     def steps_per_epoch(self) -> int:
         return ceil(len(self.data.train_idx) / self.batch_size)
+
+    @property
+    def fanouts(self) -> tuple[int, ...] | None:
+        """Of a sampler with one per layer; None if it has none, or they differ by edge type."""
+        fanouts = getattr(self.sampler, "fanouts", None)
+        return fanouts if fanouts is not None and all(isinstance(fanout, int) for fanout in fanouts) else None
 
     @property
     def can_be_labor(self) -> bool:
@@ -446,12 +470,11 @@ class Counts:
 
     def access_probability(self) -> Tensor:
         """float64 [num_nodes], how likely a batch reads each row; of the batches sampled if fanouts differ by type."""
-        data, fanouts = self.data, getattr(self.sampler, "fanouts", None)
-        if fanouts is None or not all(isinstance(fanout, int) for fanout in fanouts):
+        data = self.data
+        if self.fanouts is None:
             ids = self.sampled().trace.ids
             return torch.bincount(ids, minlength=data.graph.num_nodes).double() / len(self.sampled().batches)
-        options = {"fanouts": fanouts, "batch_size": self.batch_size}
-        return inclusion_probability(data.graph, data.train_idx, **options)
+        return inclusion_probability(data.graph, data.train_idx, fanouts=self.fanouts, batch_size=self.batch_size)
 
 
 def in_turn(sampled: Sampled, alone: StepTime, train: Callable[[MiniBatch], object]) -> StepTime:

@@ -48,6 +48,9 @@ WINDOWS = (1, 8)
 
 CACHE_POLICIES = ("static", "lru")
 
+GROUPS = (1, 2, 4, 8, 16)
+"""Batches whose rows are read together."""
+
 BLOCK_BYTES = 4096
 """Of a disk whose block is not known."""
 
@@ -230,8 +233,8 @@ class Pricer:
             run_tasks([partial(self.reading, *way) for way in ways])
         try:
             plan = self.reading(plain.labor, 1)
-        except CapacityError:
-            yield replace(plain, reading="belady")  # and the reason why it does not fit
+        except CapacityError:  # but those of dependent batches may fit
+            yield replace(plain, reading="belady", window=len(self.counts.sampled(labor=plain.labor).one_epoch))
             return
         seen = set[str]()
         for reading in (plan.best, *plan.others):
@@ -277,16 +280,25 @@ class Pricer:
         return min(self.disk.read_bytes, MAX_READ)
 
     def reading(self, labor: bool, kappa: int) -> ReadingPlan:
-        """How `plan_reading` reads the batches of an epoch; nothing that was read for one is kept for the next."""
+        """How `plan_reading` reads the batches of an epoch; nothing that was read for one is kept for the next.
+
+        The plan leaves the memory that the largest batch of another epoch may need beyond the largest of this one.
+        Where a part of an epoch was sampled, two groups are in it, which must be in memory one after the other.
+        """
         if (labor, kappa) not in self._readings:
+            sampled = self.counts.sampled(labor=labor, kappa=kappa)
             memory = self._pool_rows * self.counts.row_bytes
+            number = len(sampled.one_epoch)
+            is_whole = number >= sampled.batches_per_epoch
             partition_rows = ceil(len(self.counts.data.x) / self._partitions)
             self._readings[labor, kappa] = plan_reading(
-                self.counts.sampled(labor=labor, kappa=kappa).one_epoch,
+                sampled.one_epoch,
                 num_rows=len(self.counts.data.x),
                 row_bytes=self.counts.row_bytes,
                 memory=memory,
                 disk=self.disk,
+                groups=[group for group in GROUPS if is_whole or group == 1 or 2 * group <= number],
+                margin=1 - 1 / sampled.growth,
                 num_edges=self.counts.data.graph.num_edges,
                 edge_bytes=EDGE_BYTES,
                 num_partitions=self._partitions,

@@ -1,12 +1,16 @@
 """`training_script`: a configuration as a program that runs as it is."""
 
+import inspect
+from collections.abc import Mapping
 from textwrap import dedent, indent
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from workbench.advisor.configuration import Configuration
 from workbench.advisor.counts import Counts, default_loss
+from workbench.datasets.load import loading_call
 from workbench.memory.training_setup import OPTIMIZERS
 from workbench.nn.dropout import HashDropout
 from workbench.nn.gat import GATLayer
@@ -17,7 +21,14 @@ from workbench.nn.sage import SAGELayer
 
 
 def training_script(
-    c: Configuration, counts: Counts, *, device: str, data: str | None = None, model: str | None = None, epochs: int = 3
+    c: Configuration,
+    counts: Counts,
+    *,
+    device: str,
+    data: str | None = None,
+    model: str | None = None,
+    sampler: str | None = None,
+    epochs: int = 3,
 ) -> str:
     """Write the program of a configuration.
 
@@ -25,24 +36,30 @@ def training_script(
         c: the configuration.
         counts: of its data set, model, sampler and batch size.
         device: "cpu" or "cuda".
-        data: the expression that loads the data set; None: `wb.load_dataset` by its name.
+        data: the expression that loads the data set; None: as `wb.load_dataset` was called for it.
         model: the expression that builds the model; None: `wb.build_model`, for a model that it built.
+        sampler: the expression that builds the sampler; None: that of a sampler of the library.
         epochs: number of epochs.
 
     Raises:
-        ValueError: the model is not of `build_model`, and `model` is None.
+        ValueError: an expression is None, and there is no other way to get what it stands for.
     """
-    loss = default_loss(counts.data).__name__
-    data = data or _dataset(counts)
-    model = model or _model(counts.model)
+    what = {
+        "loss": default_loss(counts.data).__name__,
+        "data": data or _dataset(counts),
+        "model": model or _model(counts.model),
+        "sampler": sampler if sampler and not (c.labor or c.kappa > 1) else _sampler(c, counts),
+    }
     write = _on_ranks if c.devices > 1 else _in_one_process
-    return write(c, counts, device, epochs, {"data": data, "model": model, "loss": loss})
+    return write(c, counts, device, epochs, what)
 
 
 def _dataset(counts: Counts) -> str:
-    data = counts.data
-    features = "" if data.features == "given" else f', features="{data.features}"'
-    return f'wb.load_dataset("{data.name}"{features})'
+    call = loading_call(counts.data)
+    if call is None:
+        remedy = 'pass data=, the expression that makes it, such as code(data="my_data()")'
+        raise ValueError(f"the data set {counts.data.name} was not returned by wb.load_dataset; {remedy}")
+    return call
 
 
 def _model(model: nn.Module) -> str:
@@ -68,7 +85,9 @@ def _model(model: nn.Module) -> str:
     options |= {"norm": norms[type(model.norms[0])]} if len(model.norms) and type(model.norms[0]) in norms else {}
     if kind == "gat":
         options |= {"heads": first.heads, "self_attention": first.self_attention}
-    return f"wb.build_model({kind!r}, {', '.join(f'{name}={value!r}' for name, value in options.items())})"
+    built = f"wb.build_model({kind!r}, {', '.join(f'{name}={value!r}' for name, value in options.items())})"
+    dtype = next(model.parameters()).dtype
+    return built if dtype == torch.float32 else f"{built}.to({dtype})"
 
 
 def input_dim(layer: Any) -> int:
@@ -86,13 +105,31 @@ def output_dim(layer: Any) -> int:
 
 
 def _sampler(c: Configuration, counts: Counts) -> str:
-    """The sampler's options that are not its class's defaults."""
-    sampler: Any = counts.variant(labor=c.labor, kappa=c.kappa)
-    plain = type(sampler)(sampler.fanouts)
-    fanouts = [fanout if isinstance(fanout, int) else dict(fanout) for fanout in sampler.fanouts]
-    options = {name: value for name, value in vars(sampler).items() if value != getattr(plain, name)}
-    written = [f"{name}={'wb.' if name == 'dependence' else ''}{value!r}" for name, value in options.items()]
-    return f"wb.{type(sampler).__name__}({', '.join([repr(fanouts), *written])})"
+    """A sampler of the library, with the options that are not its class's defaults."""
+    sampler = counts.variant(labor=c.labor, kappa=c.kappa)
+    remedy = 'pass sampler=, the expression that builds it, such as code(sampler="MySampler([10, 25])")'
+    if not type(sampler).__module__.startswith("workbench."):
+        raise ValueError(f"{type(sampler).__name__} is not a sampler of the workbench; {remedy}")
+    first, *others = (
+        (option, getattr(sampler, option.name)) for option in inspect.signature(type(sampler)).parameters.values()
+    )
+    changed = {option.name: value for option, value in others if not _is(option.default, value)}
+    tensors = [name for name, value in changed.items() if isinstance(value, Tensor)]
+    if tensors:
+        raise ValueError(f"{tensors[0]} of {type(sampler).__name__} can't be written as text; {remedy}")
+    written = [f"{name}={'wb.' if name == 'dependence' else ''}{_plain(value)!r}" for name, value in changed.items()]
+    return f"wb.{type(sampler).__name__}({', '.join([repr(_plain(first[1])), *written])})"
+
+
+def _is(default: Any, value: Any) -> bool:
+    return value is default or (not isinstance(value, Tensor) and value == default)
+
+
+def _plain(value: Any) -> Any:
+    """Fanouts as lists and dicts."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _optimizer(counts: Counts) -> str:
@@ -128,7 +165,7 @@ def _in_one_process(c: Configuration, counts: Counts, device: str, epochs: int, 
         f"data = {what['data']}",
         f"model = {what['model']}{moved}",
         f"optimizer = {_optimizer(counts)}",
-        f"sampler = {_sampler(c, counts)}",
+        f"sampler = {what['sampler']}",
     ]
     step = _step(c)
     if c.reading == "buffer":
@@ -160,13 +197,8 @@ def _step(c: Configuration) -> str:
 
 def _store(c: Configuration, counts: Counts, device: str) -> list[str]:
     """Lines that define `x`, the features as the program reads them."""
-    hottest = [
-        "probability = wb.placement.inclusion_probability(",
-        f"    data.graph, data.train_idx, fanouts=sampler.fanouts, batch_size={counts.batch_size}",
-        ")",
-    ]
     rows = ", rows=probability.argsort(descending=True)" if "static" in (c.cache, c.reading) else ""
-    before = hottest if rows else []
+    before = _access_probability(counts) if rows else []
     if c.cache:
         cached = f'wb.MemoryRows(data.x), {c.cached_rows}, policy="{c.cache}", device="{device}"{rows}'
         return [*before, f"x = wb.CachedRows({cached})"]
@@ -179,6 +211,22 @@ def _store(c: Configuration, counts: Counts, device: str) -> list[str]:
     ]
     cached = [*before, f'x = wb.CachedRows(x, {c.held_rows}, policy="static"{rows})']
     return [*lines, *(cached if c.reading == "static" else [])]
+
+
+def _access_probability(counts: Counts) -> list[str]:
+    """Lines that define `probability`, how likely a batch reads each row, as `Counts.access_probability` does."""
+    if counts.fanouts is not None:
+        return [
+            "probability = wb.placement.inclusion_probability(",
+            f"    data.graph, data.train_idx, fanouts=sampler.fanouts, batch_size={counts.batch_size}",
+            ")",
+        ]
+    number = len(counts.sampled().batches)
+    return [
+        *_loader(counts),
+        f"read = torch.cat([mb.node_ids for _, mb in loader.steps({number})])",
+        f"probability = torch.bincount(read, minlength=data.graph.num_nodes).double() / {number}",
+    ]
 
 
 def _loop(c: Configuration, counts: Counts, device: str, step: str) -> list[str]:
@@ -262,7 +310,7 @@ def _on_ranks(c: Configuration, counts: Counts, device: str, epochs: int, what: 
         f"    data = {what['data']}",
         f"    model = {what['model']}" + ('.to(f"cuda:{rank}")' if cuda else ""),
         f"    optimizer = {_optimizer(counts)}",
-        f"    sampler = {_sampler(c, counts)}",
+        f"    sampler = {what['sampler']}",
     ]
     if cooperating:
         lines += [
@@ -278,9 +326,7 @@ def _on_ranks(c: Configuration, counts: Counts, device: str, epochs: int, what: 
         ]
     if c.spread == "placement":
         lines += [
-            "    probability = wb.placement.inclusion_probability(",
-            f"        data.graph, data.train_idx, fanouts=sampler.fanouts, batch_size={counts.batch_size}",
-            "    )",
+            *(f"    {line}" for line in _access_probability(counts)),
             "    placement = wb.placement.place_rows(",
             f"        probability, num_devices=world, rows_per_device={c.placed_rows}, peer_cost={c.peer_cost:.4g}",
             "    )",

@@ -376,16 +376,14 @@ def _table(plan: BufferPlan, disk: DiskModel) -> list[str]:
 
 
 class Advised(NamedTuple):
-    """Advice, and the expressions that make its data set and its model.
+    """Advice, and the expression that makes its model.
 
     Args:
         advice: the advice.
-        data: of the data set.
         model: of the model.
     """
 
     advice: wb.advisor.Advice
-    data: str
     model: str
 
 
@@ -413,8 +411,7 @@ def advise_on(asked: SimpleNamespace, report: Callable[[str], object]) -> Advise
         report("measuring this machine")
     machine = resolve_machine(asked.machine)
     report(f"loading {asked.dataset}")
-    keywords = data_keywords(asked)
-    data = wb.load_dataset(asked.dataset, **keywords)
+    data = wb.load_dataset(asked.dataset, **data_keywords(asked))
     _check(data, asked.dataset)
     widths = {"in_dim": data.num_features, "hidden_dim": asked.hidden, "out_dim": data.num_classes}
     options = {**widths, "num_layers": len(sampler.fanouts), **model_keywords(asked, data.graph)}
@@ -431,11 +428,7 @@ def advise_on(asked: SimpleNamespace, report: Callable[[str], object]) -> Advise
         report=report,
         **budgets,
     )
-    expressions = (
-        call_text("wb.load_dataset", asked.dataset, keywords),
-        call_text("wb.build_model", asked.model, options),
-    )
-    return Advised(advice, *expressions)
+    return Advised(advice, call_text("wb.build_model", asked.model, options))
 
 
 def _check(data: wb.Dataset | KnowledgeGraph, name: str) -> None:
@@ -481,11 +474,11 @@ def save_program(advised: Advised, file: Path) -> None:
     """Writes the program of the best configuration.
 
     Args:
-        advised: the advice and its expressions.
+        advised: the advice and the expression of its model.
         file: to create or replace.
 
     Raises:
         CapacityError: no configuration fits.
         OSError: the file can't be written.
     """
-    write_file(file, advised.advice.code(data=advised.data, model=advised.model))
+    write_file(file, advised.advice.code(model=advised.model))

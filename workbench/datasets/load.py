@@ -1,10 +1,12 @@
 """`load_dataset`: find a data set by name, read it, apply the options."""
 
+import inspect
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -88,9 +90,25 @@ def load_dataset(
     """
     options = Options(undirected, self_loops, features, split, seed)
     source = find_source(name, data_folder(root), scale=scale, seed=seed)
-    return cached(
+    loaded = cached(
         name, source.location, source.files, options.as_dict(), lambda: build(source, name, options), code=source.code
     )
+    _calls[loaded] = _call(name, root=None if root is None else str(root), scale=scale, **options.as_dict())
+    return loaded
+
+
+_calls: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()
+
+
+def loading_call(data: Dataset | KnowledgeGraph) -> str | None:
+    """The expression that loads a data set again; None if `load_dataset` did not return it."""
+    return _calls.get(data)
+
+
+def _call(name: str, **options: Any) -> str:
+    defaults = inspect.signature(load_dataset).parameters
+    asked = [f"{key}={value!r}" for key, value in options.items() if value != defaults[key].default]
+    return f"wb.load_dataset({', '.join([repr(name), *asked])})"
 
 
 def find_source(name: str, folder: Path, *, scale: float | None = None, seed: int = 0) -> Source:

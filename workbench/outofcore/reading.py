@@ -129,6 +129,7 @@ def plan_reading(
     memory: int | str,
     disk: DiskModel,
     groups: Sequence[int] = (1, 2, 4, 8, 16),
+    margin: float = 0.0,
     num_epochs: int = 1,
     packed_uses: int = 1,
     num_edges: int | None = None,
@@ -148,6 +149,7 @@ def plan_reading(
             sample, comes on top unless it is memory-mapped.
         disk: bandwidth, reads per second and block, given or `DiskModel.measured(folder)`.
         groups: numbers of batches whose rows may be read together.
+        margin: share of the memory for rows that is left to batches that read more than those of the trace, in [0, 1).
         num_epochs: epochs in the trace; each reads a buffer anew.
         packed_uses: number of times that the same samples are trained, and so the same packed rows are read.
         num_edges: number of edges; None: a buffer is not considered.
@@ -180,8 +182,12 @@ def plan_reading(
         check_at_least(name, number, 1)
     for group in groups:
         check_at_least("a group", group, 1)
+    if not 0 <= margin < 1:
+        raise ValueError(f"margin is {margin}; it must be in [0, 1)")
     memory_bytes = check_bytes("memory", memory)
-    rows = _Rows(trace, num_rows, row_bytes, memory_bytes, disk.block_bytes, min(disk.read_bytes, MAX_READ))
+    holds_all = memory_bytes >= num_rows * row_bytes
+    for_rows = memory_bytes if holds_all else int(memory_bytes * (1 - margin))
+    rows = _Rows(trace, num_rows, row_bytes, for_rows, disk.block_bytes, min(disk.read_bytes, MAX_READ))
     found, reasons = [], list[str]()
     for group in groups:
         try:
@@ -197,7 +203,7 @@ def plan_reading(
         buffer = _buffer(*sizes, buckets=buckets, num_epochs=num_epochs, memory_bytes=memory_bytes, disk=disk)
         found += [buffer] if buffer is not None else []
     if not found:
-        needed = rows.needed(groups[0]) if groups else 0
+        needed = ceil(rows.needed(groups[0]) / (1 - margin)) if groups else 0
         raise CapacityError(
             f"nothing fits into {format_bytes(memory_bytes)}: {'; '.join(reasons) or 'groups is empty'}. Raise memory "
             f"to {needed}, or lower batch_size"
