@@ -306,8 +306,8 @@ def test_rows_of_a_disk_leave_memory_for_the_largest_batch_of_an_epoch(arxiv: wb
 def test_dependent_batches_are_read_ahead_where_independent_ones_do_not_fit():
     ids = torch.arange(20)
     graph = wb.Graph.from_edges(torch.cat([ids, ids]), torch.cat([ids.roll(1), ids.roll(2)]), num_nodes=20)
-    splits = {"train_idx": ids[:1], "val_idx": ids[1:2], "test_idx": ids[2:3]}
-    data = wb.Dataset.build(graph, torch.ones(20, 8), ids % 3, **splits)
+    x, y = torch.ones(20, 8), ids % 3
+    data = wb.Dataset.build(graph, x, y, train_idx=ids[:1], val_idx=ids[1:2], test_idx=ids[2:3])
     advice = advised(data, model_of(data), host_memory=graph.nbytes + 8 * 32, sampler=wb.NeighborSampler([1, 1]))
     ahead = [one.configuration for one in advice.priced if one.configuration.reading == "belady"]
     assert ahead

@@ -138,7 +138,7 @@ def _counts(
     """Those of an earlier call with the same arguments, or new ones."""
     check_type("data", data, Dataset, 'pass wb.load_dataset("ogbn-arxiv"), or wb.Dataset.build(graph, x, y, …)')
     check_type("model", model, nn.Module, "pass the torch.nn.Module that is to be trained")
-    tensors = [(tensor.shape, tensor.dtype, tensor.device) for tensor in (data.x, data.y, *model.parameters())]
+    tensors = [(t.shape, t.dtype, t.device, t.requires_grad) for t in (data.x, data.y, *model.parameters())]
     asked = (type(sampler), repr(sampler), batch_size, optimizer, num_batches, seed)
     key = repr((data.fingerprint, model, _settings(model), tensors, asked))
     if key not in _kept or not _have_same_batches(data, _kept[key].data):
@@ -187,9 +187,9 @@ def _check_estimable(pricer: Pricer) -> None:
     model, here = pricer.counts.model, Backend.of(pricer.counts.model).device
     if not has_analytic_model(model) and here != pricer.device:
         raise ValueError(
-            f"machine is {pricer.machine.name}, on whose devices ({pricer.device}) a step of {type(model).__name__} must "
-            f'be traced, but the model is on {here}; move it, model.to("{pricer.device}"), ask about a machine whose '
-            f"devices are of kind {here}, or use an unmodified model of wb.build_model"
+            f"machine is {pricer.machine.name}, on whose devices ({pricer.device}) a step of {type(model).__name__} "
+            f'must be traced, but the model is on {here}; move it, model.to("{pricer.device}"), ask about a machine '
+            f"whose devices are of kind {here}, or use an unmodified model of wb.build_model"
         )
 
 

@@ -124,7 +124,7 @@ class Sampled:
         return mean_of([float(of(mb)) for mb in self.batches], ceil(self.batches_per_epoch))
 
     def largest(self, values: list[int]) -> int:
-        """The largest of an epoch, given one value per batch: of these, or as large as the median maximum of so many."""
+        """The largest of an epoch, given one value per batch: of these, or the median maximum of so many."""
         epoch = ceil(self.batches_per_epoch)
         if len(values) >= epoch or len(values) < 2:
             return max(values)
