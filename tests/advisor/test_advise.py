@@ -18,7 +18,10 @@ from workbench.advisor.advice import ranked
 from workbench.advisor.configuration import Configuration
 from workbench.advisor.counts import Counts, mean_of
 from workbench.advisor.prices import KAPPA, STAGES, Priced
+from workbench.nn.dropout import HashDropout
 from workbench.nn.gcn import GCNLayer
+from workbench.nn.gnn import GNN
+from workbench.nn.sage import SAGELayer
 
 CPU = wb.Machine(10e9, 5e9, 5e9, 1e11, name="a laptop", gather=4e9, disk=1e9, disk_reads=20e3, is_cpu=True)
 GPU = dataclasses.replace(CPU, gamma=1e12, alpha=300e9, beta=16e9, flops=1e13, name="a GPU", is_cpu=False)
@@ -186,13 +189,37 @@ def test_code_rebuilds_the_model(arxiv: wb.Dataset):
         "sage-pool": {},
         "gcn": {"norm": "batch"},
         "gin": {"norm": "layer", "num_layers": 2},
-        "gat": {"heads": 4, "self_attention": True, "dropout": 0.3},
+        "gat": {"heads": 4, "self_attention": True, "dropout": 0.3, "seed": 5},
+        "sage-mean": {"reuse_buffers": True, "dropout": 0.3},
+        "sage-lstm": {"num_layers": 2},
     }.items():
         model = model_of(arxiv, kind, **options)
         code = advised(arxiv, model).code(data="data")
         line = next(line for line in code.splitlines() if line.startswith("model = "))
         rebuilt = eval(line.removeprefix("model = "), {"wb": wb})
         assert repr(rebuilt) == repr(model)
+
+
+def test_code_rebuilds_a_relational_model(arxiv: wb.Dataset):
+    types = torch.arange(arxiv.graph.num_edges) % 3
+    typed = dataclasses.replace(arxiv, graph=dataclasses.replace(arxiv.graph, edge_type=types))
+    for options in ({}, {"num_bases": 2}, {"num_bases": 4, "regularizer": "bdd"}):
+        model = model_of(arxiv, "rgcn", num_relations=3, **options)
+        assert losses_of(advised(typed, model).code(data="data"), typed).isfinite().all()
+
+
+def test_code_does_not_guess_a_model_of_other_layers(arxiv: wb.Dataset):
+    uneven = GNN(
+        [SAGELayer(arxiv.num_features, 8), SAGELayer(8, 16), SAGELayer(16, arxiv.num_classes)],
+        norms=[torch.nn.Identity(), torch.nn.Identity()],
+        activation=torch.nn.ReLU(),
+        dropouts=[HashDropout(0.0, layer) for layer in range(2)],
+    )
+    tanh = model_of(arxiv)
+    tanh.activation = torch.nn.Tanh()
+    for model, fanouts in ((uneven, [5, 5, 5]), (tanh, [5, 5])):
+        with pytest.raises(ValueError, match=r"GNN is not a model of wb\.build_model; pass model="):
+            advised(arxiv, model, sampler=wb.NeighborSampler(fanouts)).code()
 
 
 def test_own_model_is_priced_and_its_program_takes_an_expression(arxiv: wb.Dataset):

@@ -12,11 +12,12 @@ from workbench.advisor.configuration import Configuration
 from workbench.advisor.counts import Counts, default_loss
 from workbench.datasets.load import loading_call
 from workbench.memory.training_setup import OPTIMIZERS
-from workbench.nn.dropout import HashDropout
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
 from workbench.nn.gnn import GNN
+from workbench.nn.model import build_model
+from workbench.nn.rgcn import RGCNLayer
 from workbench.nn.sage import SAGELayer
 
 
@@ -64,30 +65,44 @@ def _dataset(counts: Counts) -> str:
 
 def _model(model: nn.Module) -> str:
     """`build_model` with the options of a model that it built."""
-    remedy = 'pass model=, the expression that builds it, such as code(model="MyModel(128, 40)")'
-    if not isinstance(model, GNN) or not len(model.layers):
+    options = _options(model) if isinstance(model, GNN) and len(model.layers) else None
+    if options is None or not _are_alike(build_model(**options), model):
+        remedy = 'pass model=, the expression that builds it, such as code(model="MyModel(128, 40)")'
         raise ValueError(f"{type(model).__name__} is not a model of wb.build_model; {remedy}")
+    kind, *others = options.items()
+    built = f"wb.build_model({kind[1]!r}, {', '.join(f'{name}={value!r}' for name, value in others)})"
+    dtype = next(model.parameters()).dtype
+    return built if dtype == torch.float32 else f"{built}.to({dtype})"
+
+
+def _options(model: GNN) -> dict[str, Any] | None:
+    """The options that `build_model` was called with if it built a model; None: it has no such layers."""
     first: Any = model.layers[0]
     last: Any = model.layers[-1]
-    names = {GCNLayer: "gcn", GINLayer: "gin", GATLayer: "gat"}
+    names = {GCNLayer: "gcn", GINLayer: "gin", GATLayer: "gat", RGCNLayer: "rgcn"}
     kind = (
         f"sage-{first.aggregator}"
         if isinstance(first, SAGELayer)
         else next((name for layer, name in names.items() if isinstance(first, layer)), None)
     )
     if kind is None:
-        raise ValueError(f"layers of {type(first).__name__} have options that can't be read off; {remedy}")
-    options: dict[str, Any] = {"in_dim": input_dim(first), "hidden_dim": output_dim(first), "out_dim": output_dim(last)}
-    options["num_layers"] = len(model.layers)
-    dropouts = [each for each in model.dropouts if isinstance(each, HashDropout) and each.p]
-    options |= {"dropout": dropouts[0].p} if dropouts else {}
+        return None
+    options: dict[str, Any] = {"kind": kind, "in_dim": input_dim(first), "hidden_dim": output_dim(first)}
+    options |= {"out_dim": output_dim(last), "num_layers": len(model.layers)}
+    dropout: Any = next((each for each in model.dropouts if getattr(each, "p", 0.0)), None)
+    options |= {"dropout": dropout.p} if dropout is not None else {}
     norms = {nn.BatchNorm1d: "batch", nn.LayerNorm: "layer"}
     options |= {"norm": norms[type(model.norms[0])]} if len(model.norms) and type(model.norms[0]) in norms else {}
-    if kind == "gat":
-        options |= {"heads": first.heads, "self_attention": first.self_attention}
-    built = f"wb.build_model({kind!r}, {', '.join(f'{name}={value!r}' for name, value in options.items())})"
-    dtype = next(model.parameters()).dtype
-    return built if dtype == torch.float32 else f"{built}.to({dtype})"
+    more = {"gat": ("heads", "self_attention"), "rgcn": ("num_relations", "num_bases", "regularizer")}
+    options |= {name: getattr(first, name) for name in more.get(kind, ())}
+    seed = getattr(model.dropouts[0], "seed", 0) if len(model.dropouts) else 0
+    options |= {"seed": seed} if seed else {}
+    return options | ({"reuse_buffers": True} if model.workspace is not None else {})
+
+
+def _are_alike(one: nn.Module, other: nn.Module) -> bool:
+    shapes = [{name: tensor.shape for name, tensor in each.state_dict().items()} for each in (one, other)]
+    return repr(one) == repr(other) and shapes[0] == shapes[1]
 
 
 def input_dim(layer: Any) -> int:
