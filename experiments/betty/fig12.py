@@ -23,8 +23,8 @@ def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
     by_parts: Any = (
         rows.groupby(["panel", "num_parts"])[["peak_bytes", "training_seconds"]].median().unstack("num_parts")
     )
-    most = rows.num_parts.max()
     memory, time = (by_parts[value] for value in ("peak_bytes", "training_seconds"))
+    most = max(memory.dropna(axis="columns"), default=rows.num_parts.max())  # that all panels have
     return Title(
         "K = {most} micro-batches need {memory:.0%} of the whole batch's memory and {time:.1f} times its time",
         most=most,

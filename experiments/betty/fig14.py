@@ -22,7 +22,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
     seconds = shown(table).pivot_table("epoch_seconds", "dataset", "num_parts", aggfunc="median")
-    most = max(seconds)
+    most = max(seconds.dropna(axis="columns"), default=max(seconds))  # that all data sets have
     times: Any = (seconds[most] / seconds[1]).dropna() if 1 in seconds else pd.Series(dtype=float)
     return Title(
         "An epoch of {most} micro-batches takes {times:.1f} times that of the whole batch", most=most, times=times

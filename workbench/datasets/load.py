@@ -97,6 +97,7 @@ def load_dataset(
     return loaded
 
 
+_DEFAULTS = {name: option.default for name, option in inspect.signature(load_dataset).parameters.items()}
 _calls: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()
 
 
@@ -106,8 +107,7 @@ def loading_call(data: Dataset | KnowledgeGraph) -> str | None:
 
 
 def _call(name: str, **options: Any) -> str:
-    defaults = inspect.signature(load_dataset).parameters
-    asked = [f"{key}={value!r}" for key, value in options.items() if value != defaults[key].default]
+    asked = [f"{key}={value!r}" for key, value in options.items() if value != _DEFAULTS[key]]
     return f"wb.load_dataset({', '.join([repr(name), *asked])})"
 
 

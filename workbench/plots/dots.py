@@ -14,6 +14,7 @@ Table = pd.DataFrame | Sequence[Mapping[str, Any]]
 _BOUNDS = "#E8EAED"
 _INTERVAL_HEIGHT, _SLANTED_NAMES = 440, 60  # pixels: height of a figure; added for long names below the axis
 _LEVEL_NAMES = 6  # more names would run into each other
+_LONG_NAME = 16  # letters; at 30 degrees the first of longer names would begin left of the figure, and not be drawn
 
 
 def interval_dots(
@@ -46,11 +47,12 @@ def interval_dots(
     cases, groups = ([*dict.fromkeys(rows[column])] for column in (x, group))
     series = _series(rows, x, cases, group, looks(groups), gap=0.22)
     figure = go.Figure([_mean_trace(one, y, half_width, ratios) for one in series])
-    figure.update_xaxes(_case_axis(cases, tickangle=-30))
+    steep = max(len(str(case)) for case in cases) > _LONG_NAME
+    figure.update_xaxes(_case_axis(cases, tickangle=-60 if steep else -30))
     figure.update_yaxes(title_text=label(y), tickformat="" if ratios else ".0%")
     if ratios:
         figure.add_hline(y=1, line={"color": INK, "width": 1}, layer="below")
-    return titled(figure, title, subtitle=subtitle, height=_INTERVAL_HEIGHT)
+    return titled(figure, title, subtitle=subtitle, height=_INTERVAL_HEIGHT + _SLANTED_NAMES * steep)
 
 
 def difference_dots(
