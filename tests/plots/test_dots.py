@@ -119,3 +119,11 @@ def test_differences_keep_their_sign_and_lie_over_the_margin() -> None:
     assert (band.y0, band.y1) == (-0.005, 0.005)
     with pytest.raises(ValueError, match="no row of the table has a value of d"):
         difference_dots(rows[2:], x="case", y="d", group="data", margin=0.005)
+
+
+def test_long_names_are_steep_so_that_the_first_is_drawn() -> None:
+    def axis(name: str) -> Any:
+        rows = [{"case": case, "way": "a", "r": 1.0, "half_width": 0.1} for case in (name, "x")]
+        return interval_dots(rows, x="case", y="r", group="way", ratios=True).layout.xaxis
+
+    assert (axis("4 parts, random, gather").tickangle, axis("cora").tickangle) == (-60, -30)
