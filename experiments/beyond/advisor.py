@@ -1,9 +1,9 @@
 """What `wb.advise` says, and what its programs then need: peak memory, bytes and seconds of every configuration.
 
-The advice is for this machine, under three budgets: enough of all memory, half of the device memory that a whole batch
-needs, and host memory for a part of the features. Every configuration that has a price is run, also those that don't
-fit. What is advised is judged by case (a graph, a model and a budget); the order, by graph and model, over all
-programs.
+The advice is for this machine, whose disk is measured for each graph and model, under three budgets: enough of all
+memory, half of the device memory that a whole batch needs, and host memory for a part of the features. Every
+configuration that has a price is run, also those that don't fit. What is advised is judged by case (a graph, a model
+and a budget); the order, by graph and model, over all programs.
 """
 
 import contextlib
@@ -73,7 +73,10 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
     sizes = {"in_dim": data.num_features, "hidden_dim": config.hidden_dim, "out_dim": data.num_classes}
     model = wb.build_model(config.model, **sizes, num_layers=len(config.fanouts), seed=config.seed)
+    with tempfile.TemporaryDirectory() as folder:  # a disk's speed changes: that of each task's is measured
+        machine = wb.Machine.here(folder)
     options: dict[str, Any] = {
+        "machine": machine,
         "sampler": wb.NeighborSampler(config.fanouts, seed=config.seed),
         "batch_size": config.batch_size,
         "num_batches": config.num_batches,

@@ -3,6 +3,7 @@
 import math
 import threading
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ import torch.distributed as dist
 import workbench as wb
 from tests.simulated_cuda import counting
 from workbench.advisor import this_machine
+from workbench.advisor.advice import _is_here
 from workbench.advisor.known_machines import USUAL_HOST
 from workbench.advisor.machine import LABELS, SPEEDS
 from workbench.kernels.threads import get_num_threads
@@ -19,6 +21,7 @@ from workbench.outofcore import DiskModel
 
 CACHED = [this_machine._host, this_machine._ranks, this_machine._cpu_speeds, this_machine._gpu, this_machine._disk]
 SMALL = {"_ARRAY_BYTES": 1 << 20, "_MATRIX": 32, "_GPU_MATRIX": 48, "_SENT_BYTES": 1 << 12, "_FILE_BYTES": 1 << 20}
+A100 = wb.Machine.named("A100")
 MOST = 1e17  # bytes or operations per second, beyond any machine
 
 
@@ -85,6 +88,15 @@ def test_here_is_measured_once_per_process_and_disk(monkeypatch, tmp_path):
     assert (other.gamma, other.network) == (first.gamma, first.network)
 
 
+def test_steps_are_timed_whatever_disk_of_this_machine_is_asked_about(monkeypatch, tmp_path):
+    on_the_cpu(monkeypatch)
+    here = wb.Machine.here()
+    for timed in (here, wb.Machine.here(tmp_path), replace(here, disk=1.0, disk_reads=2.0, disk_writes=3.0)):
+        assert _is_here(timed)
+    for modelled in (replace(here, gather=1.0), replace(here, gamma=1.0), replace(here, name="ours"), A100):
+        assert not _is_here(modelled)
+
+
 def test_speeds_are_amounts_per_second(monkeypatch, clock):
     on_the_cpu(monkeypatch)
     machine = wb.Machine.here()
@@ -109,9 +121,9 @@ def test_the_median_counts_and_the_first_run_does_not(monkeypatch):
     assert order == ["before", "wait", "work", "wait"] * 6
 
 
-@pytest.mark.parametrize(("seconds", "rounds"), [(0.5, 3), (60.0, 1)])
+@pytest.mark.parametrize(("seconds", "rounds"), [(0.3, 9), (1.2, 3), (60.0, 1)])
 def test_a_slow_disk_is_measured_once(monkeypatch, tmp_path, seconds, rounds):
-    now, speeds = 0.0, iter([5.0, 1.0, 3.0])
+    now, speeds = 0.0, iter([5.0, 1.0, 3.0, 9.0, 8.0, 7.0, 6.0, 4.0, 2.0])
 
     def measured(folder, *, file_bytes):
         nonlocal now
@@ -123,9 +135,9 @@ def test_a_slow_disk_is_measured_once(monkeypatch, tmp_path, seconds, rounds):
     monkeypatch.setattr(this_machine, "time", SimpleNamespace(perf_counter=lambda: now))
     monkeypatch.setattr(this_machine.DiskModel, "measured", measured)
     found = this_machine._disk_of(tmp_path)
-    median = {3: 3.0, 1: 5.0}[rounds]
+    median = {9: 5.0, 3: 3.0, 1: 5.0}[rounds]
     assert [found[name].value for name in ("disk", "disk_reads", "disk_writes")] == [median, 10 * median, median / 2]
-    assert found["disk"].source.endswith({3: "median of 3", 1: "once"}[rounds])
+    assert found["disk"].source.endswith("once" if rounds == 1 else f"median of {rounds}")
 
 
 def test_reads_from_the_page_cache_are_told(monkeypatch, tmp_path):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from workbench.advisor.configuration import CHANGES, SAME, Configuration
 from workbench.advisor.counts import Counts, silent
-from workbench.advisor.machine import HERE, Machine, resolve_machine
+from workbench.advisor.machine import DISK, HERE, Machine, resolve_machine
 from workbench.advisor.prices import KAPPA, STAGES, Priced, Pricer
 from workbench.advisor.script import training_script
 from workbench.core.dataset import Dataset
@@ -115,8 +115,14 @@ def _advice(pricer: Pricer, report: Callable[[str], object] = silent) -> "Advice
 
 
 def _is_here(machine: Machine) -> bool:
-    """Whether a machine is what this process measured; others are told by their names, without measuring anything."""
-    return machine.name.startswith("this machine") and machine == Machine.here()
+    """Whether a machine is what this process measured, with any disk, so that steps can be timed.
+
+    Others are told by their names, without measuring anything.
+    """
+    if not machine.name.startswith("this machine"):
+        return False
+    here = Machine.here()
+    return replace(machine, **{name: getattr(here, name) for name in DISK}) == here
 
 
 def _budget(name: str, given: int | str | None, known: int | None) -> int:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from workbench.advisor.known_machines import USUAL_HOST
+from workbench.advisor.machine import DISK
 from workbench.core.errors import available_bytes, total_bytes
 from workbench.core.randomness import permutation
 from workbench.core.units import format_bytes
@@ -30,7 +31,7 @@ _ROUNDS = 5
 _ARRAY_BYTES = 1 << 28  # larger than caches
 _WIDTH = 128  # float32 values of a row
 _MATRIX, _GPU_MATRIX = 1024, 4096  # rows and columns
-_DISK_ROUNDS, _DISK_SECONDS = 3, 3.0  # a disk that took longer is not measured once more
+_DISK_ROUNDS, _DISK_SECONDS = 9, 3.0  # a disk that took longer is not measured once more
 _FILE_BYTES = 1 << 25
 _SENT_BYTES = 1 << 24
 _LOOPBACK = "127.0.0.1"
@@ -177,7 +178,7 @@ def _disk_of(folder: str | os.PathLike[str] | None) -> dict[str, Found]:
     try:
         return _disk(temporary)
     except OSError as error:
-        return {name: _usual(name, error) for name in ("disk", "disk_reads", "disk_writes", "disk_block_bytes")}
+        return {name: _usual(name, error) for name in DISK}
 
 
 @cache
