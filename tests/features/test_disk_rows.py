@@ -65,6 +65,17 @@ def test_buffers_of_other_layouts(store: DiskRows) -> None:
     assert store.read(SPREAD, out=out) is out and torch.equal(out, KILOBYTES[SPREAD])
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_buffers_of_a_single_value_have_any_stride(direct: bool, tmp_path: Path, count: int) -> None:
+    MappedRows.create(tmp_path / "rows", torch.arange(5.0))
+    store, ids = DiskRows(tmp_path / "rows", direct=direct), torch.full((count,), 2)
+    out = torch.zeros(2 * count)[::2]
+    assert store.read(ids, out=out) is out and out.tolist() == [2.0] * count
+    pool = torch.zeros(2)[1::2]
+    store.read_to(ids, pool, torch.zeros(count, dtype=torch.int64))
+    assert pool.tolist() == [2.0 * count]
+
+
 def test_bytes_are_counted(folder: Path, direct: bool) -> None:
     links = Traffic()
     store = DiskRows(folder, direct=direct, traffic=links)
@@ -89,7 +100,7 @@ def test_rows_to_places_of_a_larger_tensor(store: DiskRows) -> None:
         store.read_to(SPREAD, torch.zeros(256, 9, dtype=torch.int32).t(), places)
 
 
-@pytest.mark.parametrize(("gap", "expected"), [(0, (3 << 10, 3)), ("3 KiB", (6 << 10, 2)), (1 << 21, (6 << 10, 2))])
+@pytest.mark.parametrize(("gap", "expected"), [(0, (3 << 10, 3)), ("3 KiB", (6 << 10, 2)), (1 << 63, (6 << 10, 2))])
 def test_gaps_and_costs(folder: Path, direct: bool, gap: int | str, expected: tuple[int, int]) -> None:
     store = DiskRows(folder, direct=direct, gap_bytes=gap)
     ids = torch.tensor([2000, 4, 0])  # 3 KiB apart, and more than one read is long

@@ -1,6 +1,8 @@
 """Packed rows: training as in memory, long reads of what the plan counts, and nothing but complete folders."""
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +121,61 @@ def test_an_interrupted_call_leaves_what_was_there(disk: wb.DiskRows, tmp_path: 
     assert sorted(os.listdir(tmp_path)) == ["mine", "packed"]
 
 
+def test_an_epoch_without_batches(disk: wb.DiskRows, tmp_path: Path) -> None:
+    nothing = wb.batches(GRAPH, torch.arange(0), sampler=wb.NeighborSampler([2]), batch_size=20).epoch(0)
+    packed = pack_rows(tmp_path / "packed", nothing, disk, **ROOM)
+    assert (packed.num_rows, len(packed), packed.row_shape) == (0, NODES, (WIDTH,))
+    assert not list(read_ahead(nothing, packed, **ROOM))
+
+
+def test_a_disk_without_the_space_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+
+    class Watched(wb.MemoryRows):
+        def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+            reads.append(len(ids))
+            return super().read(ids, out=out)
+
+    num_rows = pack_rows(tmp_path / "packed", EPOCH, X, **ROOM).num_rows
+    needed = sum((tmp_path / "packed" / name).stat().st_size for name in ("rows/rows.bin", "order/ids.bin"))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=needed - 1))
+    with pytest.raises(CapacityError, match=r"needs .*, but .* free; free some space"):
+        pack_rows(tmp_path / "other", EPOCH, Watched(X), **ROOM)
+    assert not reads and os.listdir(tmp_path) == ["packed"]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=needed))
+    assert pack_rows(tmp_path / "other", EPOCH, Watched(X), **ROOM).num_rows == num_rows
+
+
+def unread() -> Iterator[Any]:
+    raise AssertionError("a batch was sampled")
+    yield
+
+
+def test_a_folder_that_cannot_be_created_is_noticed_before_sampling(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        pack_rows(tmp_path / "file" / "packed", unread(), X, **ROOM)
+
+
+def test_rows_that_require_a_gradient_are_refused_before_sampling(tmp_path: Path) -> None:
+    rows = X.clone().requires_grad_()
+    for store in (rows, wb.MemoryRows(rows)):
+        with pytest.raises(ValueError, match="rows that require a gradient can't be read ahead"):
+            pack_rows(tmp_path / "packed", unread(), store, **ROOM)
+    assert not os.listdir(tmp_path)
+
+
+def test_what_a_killed_call_wrote_is_deleted(disk: wb.DiskRows, tmp_path: Path) -> None:
+    draft = tmp_path / f".packed.{'0' * 32}.new"  # of no process that still runs: nobody has locked it
+    draft.mkdir()
+    (draft / "rows.bin").write_bytes(bytes(1000))
+    pack_rows(tmp_path / "packed", EPOCH, disk, **ROOM)
+    assert os.listdir(tmp_path) == ["packed"]
+
+
 def test_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(CapacityError, match="there is memory for 5"):
+    with pytest.raises(CapacityError, match=r"there is memory for 5; raise memory to \d+"):
         pack_rows(tmp_path / "packed", EPOCH, X, memory=5 * ROW_BYTES)
     with pytest.raises(ValueError, match="group is 0"):
         pack_rows(tmp_path / "packed", EPOCH, X, **ROOM, group=0)
@@ -129,3 +184,9 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         PackedRows(tmp_path / "packed")
     assert not os.listdir(tmp_path)
+    packed = pack_rows(tmp_path / "packed", EPOCH, X, **ROOM)
+    ids: Any = [1]
+    with pytest.raises(TypeError, match="ids must be an int64 or int32 tensor, not list"):
+        packed.read(ids)
+    with pytest.raises(TypeError, match="ids must be an int64 or int32 tensor, not list"):
+        packed.read_to(ids, torch.empty(1, WIDTH), torch.tensor([0]))

@@ -105,6 +105,16 @@ def test_other_stores(store: Any) -> None:
         assert rows.read(some, out=out) is out and torch.equal(out, X[some.long()])
 
 
+@pytest.mark.parametrize("store", [X, X.numpy()], ids=["tensor", "array"])
+def test_evaluation_in_inference_mode(store: Any) -> None:
+    with torch.inference_mode():
+        groups = 0
+        for _, mb, rows in read_ahead(loader(), store, memory=ROOM * ROW_BYTES, window=5):
+            assert torch.equal(rows.read(mb.node_ids), X[mb.node_ids])
+            groups += 1
+    assert groups == len(loader())
+
+
 @pytest.mark.parametrize(("group", "overlap"), [(1, True), (2, True), (4, False)])
 def test_what_is_read_is_what_the_plan_counts(folder: Path, group: int, overlap: bool) -> None:
     links, host = wb.Traffic(), wb.Traffic()
@@ -263,6 +273,30 @@ def test_bad_batches() -> None:
         list(read_ahead(loader(), X, memory=50 * ROW_BYTES))
     with pytest.raises(IndexError):
         list(read_ahead(loader(), X[:300], memory=X.nbytes))
+
+
+def test_the_memory_that_is_said_to_be_enough_is() -> None:
+    with pytest.raises(CapacityError, match=r"reads .* rows, but there is memory for 50; raise memory to") as found:
+        list(read_ahead(loader(), X, memory=50 * ROW_BYTES))
+    needed = int(str(found.value).split("raise memory to ")[1].split(",")[0])
+    assert len(list(read_ahead(loader(), X, memory=needed))) == len(loader())
+    with pytest.raises(CapacityError, match=f"raise memory to {needed}"):
+        list(read_ahead(loader(), X, memory=needed - 1))
+
+
+def test_rows_that_require_a_gradient_are_refused() -> None:
+    def unread() -> Iterator[Any]:
+        raise AssertionError("a batch was sampled")
+        yield
+
+    rows = X.clone().requires_grad_()
+    message = "rows that require a gradient can't be read ahead, as each read would need it; detach them"
+    for store in (rows, wb.MemoryRows(rows)):
+        with pytest.raises(ValueError, match=message):
+            read_ahead(unread(), store, memory=X.nbytes)
+    learnt = wb.LearnedRows(X.clone())
+    with pytest.raises(ValueError, match=message):
+        next(iter(read_ahead(loader(), learnt, memory=X.nbytes)))
 
 
 def test_a_row_of_another_batch_is_an_error() -> None:

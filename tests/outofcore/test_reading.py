@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import example, given, strategies as st
 
 import workbench as wb
 from tests.strategies import random_graph
@@ -178,34 +179,97 @@ def test_the_record_is_frozen_and_reads_like_code() -> None:
             r"nothing fits into .*for 100.*Raise memory to",
         ),
         ({"memory": 10}, CapacityError, "a row has 64 bytes"),
-        ({"groups": ()}, CapacityError, "groups is empty"),
+        ({"groups": ()}, ValueError, "groups is empty, and no buffer is considered; pass numbers of batches"),
+        ({"groups": (), "num_edges": 5, "num_partitions": NODES + 1}, ValueError, f"no more than {NODES} partitions"),
+        ({"groups": (), "num_edges": 5, "memory": 8000}, CapacityError, "Raise memory to .* or pass more partitions"),
         ({"groups": (0,)}, ValueError, "a group is 0"),
         ({"row_bytes": 0}, ValueError, "row_bytes is 0"),
         ({"num_rows": 5}, IndexError, "trace.ids"),
         ({"disk": 1e9}, TypeError, "DiskModel"),
         ({"packed_uses": 0}, ValueError, "packed_uses is 0"),
         ({"margin": 1.0}, ValueError, r"margin is 1.0; it must be in \[0, 1\)"),
+        ({"margin": "a"}, ValueError, "margin is 'a'; it must be in"),
+        ({"margin": float("nan")}, ValueError, "margin is nan"),
         ({"num_edges": 5, "num_train_partitions": 65}, ValueError, "num_train_partitions is 65"),
-        (
-            {"num_edges": 5, "memory": "1 MiB", "buckets": torch.zeros(9)},
-            TypeError,
-            "buckets must be a tensor of torch.float64",
-        ),
-        ({"num_edges": 5, "memory": "1 MiB", "buckets": torch.zeros(9).double()}, ValueError, "buckets"),
+        ({"buckets": [[0.0]]}, TypeError, "buckets is a list; pass a tensor"),
+        ({"buckets": torch.zeros(9)}, TypeError, "buckets must be a tensor of torch.float64"),
+        ({"buckets": torch.zeros(9).double()}, ValueError, "buckets"),
+        ({"buckets": torch.full((64, 64), -1.0).double()}, ValueError, "buckets contains -1.0; numbers of edges can't"),
+        ({"buckets": torch.full((64, 64), torch.inf).double()}, ValueError, "buckets contains inf"),
     ],
 )
-def test_bad_input(options: dict[str, Any], error: type[Exception], message: str) -> None:
+@pytest.mark.parametrize("memory", [SIZES["memory"], "1 MiB"])
+def test_bad_input(options: dict[str, Any], error: type[Exception], message: str, memory: int | str) -> None:
+    settings: dict[str, Any] = {"memory": memory, "num_edges": 5 if "buckets" in options else None, **options}
     with pytest.raises(error, match=message):
-        planned(**options)
+        planned(**settings)
+
+
+def memory_that_fits(*trace: AccessTrace, **options: Any) -> int:
+    """The memory that the error names."""
+    with pytest.raises(CapacityError) as found:
+        planned(*trace, **options)
+    return int(str(found.value).split("memory to ")[1].split(",")[0])
 
 
 def test_what_is_said_to_fit_fits() -> None:
-    with pytest.raises(CapacityError) as found:
-        planned(memory=6400)
-    needed = int(str(found.value).split("memory to ")[1].split(",")[0])
+    needed = memory_that_fits(memory=6400)
     assert planned(memory=needed, groups=[1]).best
     with pytest.raises(CapacityError):
         planned(memory=needed - 1)
+
+
+@given(
+    num_used=st.integers(2, 30),
+    row_bytes=st.integers(1, 700),
+    margin=st.sampled_from([0.0, 0.1, 0.3, 0.7, 1 - 1e-5]) | st.floats(0, 0.99),
+)
+@example(num_used=21, row_bytes=6, margin=0.3)  # int(180 · 0.7) = 125, but 126 are needed
+def test_what_is_said_to_fit_beside_a_margin_fits(num_used: int, row_bytes: int, margin: float) -> None:
+    trace = AccessTrace.of([torch.arange(num_used)])
+    options: dict[str, Any] = {"num_rows": 60, "row_bytes": row_bytes, "margin": margin, "groups": (1,)}
+    needed = memory_that_fits(trace, **options, memory=1)
+    assert planned(trace, **options, memory=needed).best
+    with pytest.raises(CapacityError):
+        planned(trace, **options, memory=max(1, needed - 2))
+
+
+def test_what_is_said_to_fit_a_buffer_does() -> None:
+    edges: dict[str, Any] = {"num_edges": 999, "num_partitions": 8}
+    for groups in ((), (16,)):
+        needed = memory_that_fits(memory=6400, groups=groups, **edges)
+        assert options_of(planned(memory=needed, groups=groups, **edges))["buffer", 0].capacity == 2
+        assert needed == memory_that_fits(memory=needed - 1, groups=groups, **edges)
+
+
+def test_groups_are_considered_in_any_order() -> None:
+    memory = memory_that_fits(memory=6400, groups=(1,))
+    expected = planned(memory=memory, groups=(1,))
+    assert planned(memory=memory, groups=(3, 1, 1, 2)) == expected
+    every = planned(memory=NODES * ROW_BYTES, groups=(1, 2, 3))
+    assert planned(memory=NODES * ROW_BYTES, groups=(3, 1, 2, 3)) == every and len(every.others) == 3
+
+
+def test_larger_groups_are_considered_unless_they_read_what_did_not_fit() -> None:
+    reads = [torch.tensor([0])] * 9
+    reads[3], reads[8] = torch.arange(5), torch.arange(5, 10)  # groups of 3 have both in a row, groups of 4 do not
+    found = options_of(planned(AccessTrace.of(reads), groups=(3, 4, 6), memory=6 * ROW_BYTES))
+    assert found.keys() == {("belady", 4), ("packed", 4)}
+
+
+def test_a_buffer_has_no_more_partitions_than_rows() -> None:
+    trace = AccessTrace.of([torch.arange(3), torch.arange(5)])
+    options: dict[str, Any] = {"num_rows": 40, "row_bytes": 4096, "memory": 10 * 4096, "num_edges": 5}
+    assert {method for method, _ in options_of(planned(trace, **options))} == {"belady", "packed"}
+    slow = {"disk": DiskModel(1e9, 1e4)}
+    assert "buffer" in {method for method, _ in options_of(planned(trace, **options, **slow, num_partitions=40))}
+
+
+def test_counts_beside_a_margin_are_not_those_of_the_choice() -> None:
+    assert planned(memory=2000 * ROW_BYTES).error == 0.0
+    assert planned(memory=2000 * ROW_BYTES, margin=0.1).error is None
+    assert planned(memory=NODES * ROW_BYTES, margin=0.1).error == 0.0, "counted with all rows"
+    assert planned(memory="1 MiB", groups=(), num_edges=5).error is None
 
 
 def test_a_margin_is_left_to_larger_batches_but_not_by_a_buffer() -> None:

@@ -6,10 +6,12 @@ from itertools import combinations, pairwise
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from torch import Tensor
 
 from workbench.core.errors import CapacityError
 from workbench.core.trace import AccessTrace
 from workbench.features.cache.simulate import simulate_cache
+from workbench.outofcore import row_plan
 from workbench.outofcore.row_plan import RowPlan, RowPlanner, plan_rows
 
 Groups = Sequence[Sequence[int]]
@@ -129,6 +131,35 @@ def test_reads_no_more_than_belady_s_cache_beside_two_groups_of_its_own() -> Non
 def test_too_little_memory(groups: Groups, options: dict, message: str) -> None:
     with pytest.raises(CapacityError, match=message):
         plan_rows(trace_of(groups), 3, **options)
+
+
+@pytest.mark.parametrize(("overlap", "needed"), [(True, 50), (False, 40)])
+def test_the_memory_that_is_said_to_be_enough_is(overlap: bool, needed: int) -> None:
+    first, window = trace_of([[9]]), trace_of([[0, 1, 0], [2], [3, 4, 5, 6], [6]])
+
+    def plan(nbytes: int) -> None:
+        planner = RowPlanner(10, nbytes // 10, overlap=overlap, row_bytes=10)
+        planner.plan(first)
+        planner.plan(window)
+
+    with pytest.raises(CapacityError, match=rf"memory for \d; raise memory to {needed}, enough for the window"):
+        plan(needed - 1)
+    plan(needed)
+    with pytest.raises(CapacityError, match=f"raise memory to {needed}"):
+        plan(20)
+
+
+def test_memory_of_planning_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked, allocated, filled = list[int](), list[int](), row_plan._filled
+
+    def remembered(size: int, value: int) -> Tensor:
+        allocated.append(4 * size)
+        return filled(size, value)
+
+    monkeypatch.setattr(row_plan, "check_fits", lambda _name, nbytes, _remedy: checked.append(nbytes))
+    monkeypatch.setattr(row_plan, "_filled", remembered)
+    RowPlanner(1000, 10).plan(trace_of([[0], [1]]))
+    assert checked == [sum(allocated) + 8 * 10] == [8080]
 
 
 def test_bad_input() -> None:

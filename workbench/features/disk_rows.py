@@ -13,6 +13,7 @@ from torch import Tensor
 
 from workbench.core.array_store import array_path, saved_digest
 from workbench.core.errors import (
+    INT64_MAX,
     CorruptFileError,
     check_at_least,
     check_bytes,
@@ -89,7 +90,7 @@ class DiskRows:
         traffic: Traffic | None = None,
     ) -> None:
         check_at_least("threads", threads, 1)
-        self._gap = check_bytes("gap_bytes", gap_bytes, 0)
+        self._gap = min(check_bytes("gap_bytes", gap_bytes, 0), INT64_MAX)
         if not isinstance(direct, bool) and direct != "auto":
             raise ValueError(f'direct is {direct!r}; pass True, False or "auto"')
         self._digest = saved_digest(folder, kind=ROWS_KIND)
@@ -201,7 +202,8 @@ class DiskRows:
         plan = plan_reads(ids, self._row_bytes, block=block, threads=threads, depth=depth, max_gap=self._gap)
         if places is not None:
             plan = plan._replace(order=places.numpy()[plan.order])
-        rows = out.view(-1).view(torch.uint8).view(len(out), self._row_bytes).numpy()
+        values = out.as_strided((out.numel(),), (1,))  # `out.view(-1)` of a single value has whatever stride `out` has
+        rows = values.view(torch.uint8).view(len(out), self._row_bytes).numpy()
         counts: list[int] = []
         tasks = [partial(self._run, plan, slice(*ends), rows, depth, counts) for ends in pairwise(plan.tasks.tolist())]
         run_waiting(tasks, threads)

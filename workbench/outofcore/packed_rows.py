@@ -15,13 +15,14 @@ from torch import Tensor
 
 from workbench import files
 from workbench.core.array_store import open_arrays, save_arrays
-from workbench.core.errors import check_at_least, check_type
+from workbench.core.errors import check_at_least, check_id_vector, check_type
 from workbench.core.machine import Traffic
 from workbench.features.disk_rows import DiskRows
-from workbench.features.memory_rows import MappedRows, as_store
-from workbench.features.protocols import FeatureStore, WrappedStore, check_store
-from workbench.outofcore.read_ahead import pool_rows, trace_of
-from workbench.outofcore.row_plan import plan_rows
+from workbench.features.memory_rows import MappedRows
+from workbench.features.protocols import FeatureStore, WrappedStore
+from workbench.outofcore.build_store import check_space
+from workbench.outofcore.read_ahead import pool_rows, row_bytes_of, source_of, trace_of
+from workbench.outofcore.row_plan import RowPlanner
 
 _KIND = "order of packed rows"
 
@@ -58,20 +59,23 @@ def pack_rows(
 
     Raises:
         FileExistsError: `folder` exists and `overwrite` is not set, or it is not one of packed rows.
-        CapacityError: less memory than the rows of two groups.
+        CapacityError: less memory than the rows of two groups, or the disk has less space than the rows need.
         TypeError, ValueError: as for `read_ahead`.
+        OSError: the folder can't be created, or the disk is full or reports an error.
 
     Source: Liu et al., "DiskGNN" (SIGMOD 2025): features of every mini-batch are packed one after the other.
     """
-    store = as_store(store, "store")
-    check_store("store", store)
+    store = source_of(store)
     check_at_least("group", group, 1)
     check_type("batches", batches, Iterable, "which is not iterable; pass workbench.batches(…).epoch(0), or a list")
-    capacity = pool_rows(store, memory)
+    capacity, row_bytes = pool_rows(store, memory), row_bytes_of(store)
+    planner = RowPlanner(len(store), capacity, overlap=overlap, row_bytes=row_bytes)
     folder = Path(folder).absolute()
+    files.remove_unfinished(folder.parent)
     _check_free(folder, overwrite)
-    plan = plan_rows(trace_of(batches, group), capacity, num_rows=len(store), overlap=overlap)
-    with files.new_folder(folder, replace=overwrite) as draft:
+    with files.new_folder(folder, replace=overwrite) as draft:  # before sampling, which a read-only folder would waste
+        plan = planner.plan(trace_of(batches, group))
+        check_space(folder.parent, plan.num_rows * (row_bytes + plan.ids.itemsize))
         MappedRows.create(draft / "rows", _pieces(store, plan.ids, capacity))
         save_arrays(draft / "order", {"ids": plan.ids, "num_rows": torch.tensor([len(store)])}, kind=_KIND)
     return PackedRows(folder)
@@ -163,6 +167,7 @@ class PackedRows(WrappedStore):
         self._next = 0
 
     def _places_of(self, ids: Tensor) -> Tensor:
+        check_id_vector("ids", ids)
         first, last = self._next, self._next + len(ids)
         if not torch.equal(ids.cpu(), self._ids[first:last]):
             raise ValueError(

@@ -70,8 +70,9 @@ def read_ahead(
 
     A group's rows are in memory until the loop asks for the next group, so don't pass the object to `wb.prefetch`.
 
-    Memory: `memory` of rows; beside it the samples of two windows, 20 bytes per row that a window reads, 4 bytes
-    per row of the store, and the buffers of `DiskRows`.
+    Memory: `memory` of rows; beside it the samples of two windows, 4 bytes per row of the store, and the buffers of
+    `DiskRows`. Planning a window takes 4 more per row of the store, 28 to 36 per row of each of its batches, and 20 per
+    row that is read from the store.
 
     Args:
         batches: batches or tuples that contain one, such as `workbench.batches` or `workbench.edge_batches` yield.
@@ -90,18 +91,40 @@ def read_ahead(
 
     Raises:
         TypeError: `batches` is not iterable, or an item contains no batch.
-        ValueError: a number out of range.
+        ValueError: a number out of range, or rows that require a gradient.
         CapacityError: less memory than a row takes; or, when a window has been planned, than the rows of two groups.
 
     Source: Park et al., "Ginex" (VLDB 2022), section 4: a superbatch is sampled, then its features are cached by
     Belady's rule; here rows are also read ahead.
     """
     check_type("batches", batches, Iterable, "which is not iterable; pass workbench.batches(…), or a list")
-    store = as_store(store, "store")
-    check_store("store", store)
+    store = source_of(store)
     for name, number in {"window": 1 if window is None else window, "group": group}.items():
         check_at_least(name, number, 1)
     return ReadAhead(batches, store, pool_rows(store, memory), window, group, overlap, traffic)
+
+
+def source_of(store: FeatureStore | Tensor) -> FeatureStore:
+    """Wrap a tensor in a store, and refuse rows that require a gradient.
+
+    Args:
+        store: rows by raw-graph id.
+    """
+    store = as_store(store, "store")
+    check_store("store", store)
+    if isinstance(store, TensorRows):
+        _check_without_gradient(store._rows)
+    return store
+
+
+def _check_without_gradient(rows: Tensor) -> None:
+    if rows.requires_grad:
+        raise ValueError("rows that require a gradient can't be read ahead, as each read would need it; detach them")
+
+
+def row_bytes_of(store: FeatureStore) -> int:
+    """Bytes of a row of a store."""
+    return torch.empty(1, *store.row_shape, dtype=store.dtype).nbytes
 
 
 def pool_rows(store: FeatureStore, memory: int | str) -> int:
@@ -111,7 +134,7 @@ def pool_rows(store: FeatureStore, memory: int | str) -> int:
         store: the store.
         memory: at least one row.
     """
-    row_bytes = torch.empty(1, *store.row_shape, dtype=store.dtype).nbytes
+    row_bytes = row_bytes_of(store)
     budget = check_bytes("memory", memory)
     if budget < row_bytes:
         raise CapacityError(f"memory is {budget}, less than a row's {row_bytes}; raise it")
@@ -213,8 +236,11 @@ class ReadAhead:
         with closing(batches) if hasattr(batches, "close") else nullcontext():  # pyright: ignore[reportArgumentType]
             if hasattr(self._store, "rewind"):
                 self._store.rewind()
-            planner = RowPlanner(len(self._store), self.capacity_rows, overlap=self._overlap)
-            pool = uninitialised(torch.empty(0, dtype=self._store.dtype), planner.capacity_rows, *self._store.row_shape)
+            options: dict[str, Any] = {"overlap": self._overlap, "row_bytes": row_bytes_of(self._store)}
+            planner = RowPlanner(len(self._store), self.capacity_rows, **options)
+            with torch.inference_mode(False):  # threads write to it, to which the caller's mode does not extend
+                no_rows = torch.empty(0, dtype=self._store.dtype)
+                pool = uninitialised(no_rows, planner.capacity_rows, *self._store.row_shape)
             ahead = deque(islice(batches, self._window))
             while ahead:
                 items, ahead = ahead, deque[Any]()
@@ -265,7 +291,9 @@ def _read(store: Any, ids: Tensor, slots: Tensor, pool: Tensor) -> None:
         store.read_to(ids, pool, slots)
         return
     for some, places in zip(ids.split(_PIECE_ROWS), slots.split(_PIECE_ROWS), strict=True):
-        pool.index_copy_(0, places, store.read(some).cpu())
+        rows = store.read(some)
+        _check_without_gradient(rows)
+        pool.index_copy_(0, places, rows.cpu())
 
 
 class PoolRows(WrappedStore):

@@ -6,14 +6,23 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from math import ceil
+from numbers import Real
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from workbench.core.errors import CapacityError, check_at_least, check_bytes, check_ids, check_type, check_vector
+from workbench.core.errors import (
+    CapacityError,
+    check_at_least,
+    check_bytes,
+    check_finite,
+    check_ids,
+    check_tensors,
+    check_type,
+    check_vector,
+)
 from workbench.core.graph import Graph
 from workbench.core.trace import AccessTrace
 from workbench.core.units import format_bytes
@@ -22,7 +31,7 @@ from workbench.kernels.buffers import read_singly
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_edges
 from workbench.outofcore.bucket_order import node_order
-from workbench.outofcore.row_plan import RowPlan, plan_rows
+from workbench.outofcore.row_plan import RowPlan, most_in_use, plan_rows
 from workbench.outofcore.store_files import runs_of
 from workbench.outofcore.store_layout import BLOCK, whole_blocks
 from workbench.outofcore.tuning import DiskModel, buffer_bytes, loads_of
@@ -66,6 +75,7 @@ class ReadingPlan:
         best: the fastest.
         others: all others that fit into memory, fastest first.
         memory_bytes: memory for rows, and for the edges of the buffer.
+        counted_bytes: of these, the memory for rows that the counts suppose; the others are the margin.
         gap_bytes: for `DiskRows`: what the disk transfers in the time of another read.
         disk: the disk.
     """
@@ -73,6 +83,7 @@ class ReadingPlan:
     best: Reading
     others: tuple[Reading, ...]
     memory_bytes: int
+    counted_bytes: int
     gap_bytes: int
     disk: DiskModel
 
@@ -92,8 +103,10 @@ class ReadingPlan:
 
     @property
     def error(self) -> float | None:
-        """0: bytes and reads are counted. None for a buffer, whose partitions are supposed to be of the same size."""
-        return None if self.best.method == "buffer" else 0.0
+        """0: bytes and reads are counted. None: they are those of a buffer, whose partitions are supposed to be of the
+        same size, or they are counted beside a margin, with less memory than `choice` passes.
+        """
+        return 0.0 if self.best.method != "buffer" and self.counted_bytes == self.memory_bytes else None
 
     def code(self) -> str:
         """Lines that train on the batches of an epoch of `loader`, with the rows in the folder `features`.
@@ -148,24 +161,25 @@ def plan_reading(
         memory: memory for rows, and for the edges of the buffer; that of the graph, from which all others
             sample, comes on top unless it is memory-mapped.
         disk: bandwidth, reads per second and block, given or `DiskModel.measured(folder)`.
-        groups: numbers of batches whose rows may be read together.
-        margin: share of the memory for rows that is left to batches that read more than those of the trace, in [0, 1).
+        groups: numbers of batches whose rows may be read together, in any order; none: only a buffer is considered.
+        margin: share of the memory for rows that is left to batches that read more than those of the trace, in [0, 1):
+            rows are counted with the rest of the memory, unless all rows fit.
         num_epochs: epochs in the trace; each reads a buffer anew.
         packed_uses: number of times that the same samples are trained, and so the same packed rows are read.
         num_edges: number of edges; None: a buffer is not considered.
         edge_bytes: bytes of an edge in the buffer's buckets.
-        num_partitions: partitions of the buffer.
+        num_partitions: partitions of the buffer, which is not considered if they are more than the rows.
         num_train_partitions: of these, the first, that have all training nodes.
-        buckets: float64 [num_partitions, num_partitions], edges between partitions (`expected_buckets`); None: all of
-            the same size.
+        buckets: float64 [num_partitions, num_partitions], not negative, edges between partitions
+            (`expected_buckets`); None: all of the same size.
 
     Returns:
         The plan. Bytes and reads of "belady" and "packed" are those of `DiskRows` with `gap_bytes`, counted; those of
         the buffer suppose partitions of the same size, and buckets as given.
 
     Raises:
-        TypeError: a trace or a disk of another type.
-        ValueError: a number out of range.
+        TypeError: an argument of another type.
+        ValueError: a number out of range, or neither groups nor a buffer to choose from.
         IndexError: the trace has an id that is not below `num_rows`.
         CapacityError: nothing fits into memory.
     """
@@ -182,34 +196,61 @@ def plan_reading(
         check_at_least(name, number, 1)
     for group in groups:
         check_at_least("a group", group, 1)
-    if not 0 <= margin < 1:
-        raise ValueError(f"margin is {margin}; it must be in [0, 1)")
+    if not isinstance(margin, Real) or not 0 <= margin < 1:
+        raise ValueError(f"margin is {margin!r}; it must be in [0, 1), such as 0.1 for 10 %")
     memory_bytes = check_bytes("memory", memory)
+    partitions = None
+    if num_edges is not None:
+        sizes = num_edges, edge_bytes, num_partitions, num_train_partitions
+        partitions = _Partitions(num_rows, row_bytes, *sizes, buckets)
+        partitions = partitions if num_partitions <= num_rows else None  # as no store can have them
+    if not groups and partitions is None:
+        raise ValueError(
+            "groups is empty, and no buffer is considered; pass numbers of batches, or num_edges and no more than "
+            f"{num_rows} partitions, the number of rows"
+        )
     holds_all = memory_bytes >= num_rows * row_bytes
-    for_rows = memory_bytes if holds_all else int(memory_bytes * (1 - margin))
+    for_rows = memory_bytes if holds_all else _without(margin, memory_bytes)
     rows = _Rows(trace, num_rows, row_bytes, for_rows, disk.block_bytes, min(disk.read_bytes, MAX_READ))
-    found, reasons = [], list[str]()
-    for group in groups:
+    found, reasons, too_large = list[Reading](), list[str](), list[int]()
+    for group in sorted(set(groups)):
+        if any(group % other == 0 for other in too_large):  # what two of these read is read by two of those
+            continue
         try:
             plan = rows.plan(group)
         except CapacityError as error:
             reasons.append(str(error))
-            break
-        found.append(_belady(rows, plan, group, disk))
-        if group == groups[0]:
-            found.append(_packed(rows, plan, group, disk, packed_uses))
-    if num_edges is not None:
-        sizes = num_rows, row_bytes, num_edges, edge_bytes, num_partitions, num_train_partitions
-        buffer = _buffer(*sizes, buckets=buckets, num_epochs=num_epochs, memory_bytes=memory_bytes, disk=disk)
-        found += [buffer] if buffer is not None else []
+            too_large.append(group)
+            continue
+        packed = [] if found else [_packed(rows, plan, group, disk, packed_uses)]
+        found += [_belady(rows, plan, group, disk), *packed]
+    if partitions is not None and memory_bytes >= partitions.needed:
+        found.append(_buffer(partitions, num_epochs=num_epochs, memory_bytes=memory_bytes, disk=disk))
     if not found:
-        needed = ceil(rows.needed(groups[0]) / (1 - margin)) if groups else 0
+        needed = [] if partitions is None else [partitions.needed]
+        if groups:
+            needed.append(min(num_rows * row_bytes, _beside(margin, rows.needed(min(groups)))))
+        reason = "; ".join(reasons) or "two partitions of a buffer and their edges take more"
+        other = "lower batch_size" if groups else "pass more partitions"
         raise CapacityError(
-            f"nothing fits into {format_bytes(memory_bytes)}: {'; '.join(reasons) or 'groups is empty'}. Raise memory "
-            f"to {needed}, or lower batch_size"
+            f"nothing fits into {format_bytes(memory_bytes)}: {reason}. Raise memory to {min(needed)}, or {other}"
         )
     best, *others = sorted(found, key=lambda reading: reading.seconds)
-    return ReadingPlan(best=best, others=tuple(others), memory_bytes=memory_bytes, gap_bytes=rows.gap, disk=disk)
+    nbytes = {"memory_bytes": memory_bytes, "counted_bytes": for_rows, "gap_bytes": rows.gap}
+    return ReadingPlan(best=best, others=tuple(others), **nbytes, disk=disk)
+
+
+def _without(margin: float, memory: int) -> int:
+    """What is left of some memory without the margin."""
+    return int(memory * (1 - margin))
+
+
+def _beside(margin: float, needed: int) -> int:
+    """Memory that has as much beside the margin as is needed, in the same rounding."""
+    memory = ceil(needed / (1 - margin))
+    while _without(margin, memory) < needed:
+        memory += 1
+    return memory
 
 
 @dataclass(frozen=True)
@@ -238,9 +279,7 @@ class _Rows:
 
     def needed(self, group: int) -> int:
         """Memory of the rows of two groups, one after the other, at most."""
-        reads = list(self.grouped(group))
-        pairs = pairwise([torch.empty(0, dtype=torch.int64), *reads])
-        return self.row_bytes * max((len(torch.cat(pair).unique()) for pair in pairs), default=1)
+        return self.row_bytes * max(1, most_in_use(self.grouped(group)))
 
     def cost(self, reads: Iterable[Tensor], num_rows: int) -> tuple[int, int]:
         """Bytes and reads of some calls on a file of that many rows."""
@@ -326,38 +365,60 @@ def _count_sources(indptr, indices, chosen, counts, lo, hi):
         counts[row] = count
 
 
-def _buffer(
-    num_nodes: int,
-    row_bytes: int,
-    num_edges: int,
-    edge_bytes: int,
-    num_partitions: int,
-    num_train: int,
-    *,
-    buckets: Tensor | None,
-    num_epochs: int,
-    memory_bytes: int,
-    disk: DiskModel,
-) -> Reading | None:
-    """The largest buffer that fits into memory, in MariusGNN's order; None: not two partitions fit."""
-    for name, number in {"num_edges": num_edges, "edge_bytes": edge_bytes}.items():
-        check_at_least(name, number, 0)
-    check_at_least("num_partitions", num_partitions, 2)
-    check_at_least("num_train_partitions", num_train, 1, most=num_partitions)
-    partition = whole_blocks(ceil(num_nodes / num_partitions) * row_bytes)
-    bucket = num_edges * edge_bytes / num_partitions**2
-    fitting = [c for c in range(2, num_partitions + 1) if buffer_bytes(c, partition, bucket) <= memory_bytes]
-    if not fitting:
-        return None
-    capacity = fitting[-1]
-    states = node_order(num_partitions, capacity, num_train).states
+@dataclass(frozen=True, eq=False)
+class _Partitions:
+    """Rows and edges in partitions of the same size. Arguments as for `plan_reading`, which are checked."""
+
+    num_rows: int
+    row_bytes: int
+    num_edges: int
+    edge_bytes: int
+    num_partitions: int
+    num_train: int
+    buckets: Tensor | None
+
+    def __post_init__(self) -> None:
+        for name, number in {"num_edges": self.num_edges, "edge_bytes": self.edge_bytes}.items():
+            check_at_least(name, number, 0)
+        check_at_least("num_partitions", self.num_partitions, 2)
+        check_at_least("num_train_partitions", self.num_train, 1, most=self.num_partitions)
+        if self.buckets is not None:
+            check_tensors(buckets=self.buckets)
+            check_vector("buckets", self.buckets.flatten(), self.num_partitions**2, (torch.float64,))
+            check_finite("buckets", self.buckets)
+            if (least := float(self.buckets.min())) < 0:
+                raise ValueError(f"buckets contains {least}; numbers of edges can't be negative (expected_buckets)")
+
+    @property
+    def partition_bytes(self) -> int:
+        return whole_blocks(ceil(self.num_rows / self.num_partitions) * self.row_bytes)
+
+    @property
+    def bucket_bytes(self) -> float:
+        return self.num_edges * self.edge_bytes / self.num_partitions**2
+
+    def memory(self, capacity: int) -> int:
+        """Memory of a buffer of some partitions."""
+        return buffer_bytes(capacity, self.partition_bytes, self.bucket_bytes)
+
+    @property
+    def needed(self) -> int:
+        """Memory of the smallest buffer."""
+        return self.memory(2)
+
+
+def _buffer(parts: _Partitions, *, num_epochs: int, memory_bytes: int, disk: DiskModel) -> Reading:
+    """The largest buffer that fits into memory, in MariusGNN's order; the smallest does."""
+    num_edges, num_partitions, buckets = parts.num_edges, parts.num_partitions, parts.buckets
+    partition, bucket = parts.partition_bytes, parts.bucket_bytes
+    capacity = max(c for c in range(2, num_partitions + 1) if parts.memory(c) <= memory_bytes)
+    states = node_order(num_partitions, capacity, parts.num_train).states
     loaded = loads_of(states)
     runs = [run for new, held in zip(loaded, states, strict=True) for run in runs_of(new, held, num_partitions)]
     loads = sum(map(len, loaded))
     ends = torch.arange(num_partitions**2 + 1) * bucket
     if buckets is not None:
-        check_vector("buckets", buckets.flatten(), num_partitions**2, (torch.float64,))
-        ends = torch.cat([buckets.new_zeros(1), buckets.flatten().cumsum(0)]) * edge_bytes
+        ends = torch.cat([buckets.new_zeros(1), buckets.flatten().cumsum(0)]) * parts.edge_bytes
     at = ends.tolist()
     of_edges = [whole_blocks(ceil(at[last])) - int(at[first]) // BLOCK * BLOCK for first, last in runs]
     of_edges = of_edges if num_edges else []

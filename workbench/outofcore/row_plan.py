@@ -5,7 +5,7 @@ are in a pool of slots. While a group of batches is trained, the next one's rows
 the pool; of all other rows, those whose next use is farthest in the future are evicted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -94,18 +94,23 @@ class RowPlanner:
         num_rows: exclusive upper bound of the ids.
         capacity_rows: slots of the pool; those beyond `num_rows` are not used.
         overlap: a group's rows are read while the group before it is trained.
+        row_bytes: bytes of a row, so that the error of a pool that is too small names the memory that would do; None:
+            it names rows.
 
     Raises:
         ValueError: a number out of range.
-        CapacityError: the state, 4 bytes per row and 8 per slot, does not fit into memory.
+        CapacityError: 8 bytes per row, half of them only while a window is planned, and 8 per slot do not fit into
+            memory.
     """
 
-    def __init__(self, num_rows: int, capacity_rows: int, *, overlap: bool = True) -> None:
+    def __init__(
+        self, num_rows: int, capacity_rows: int, *, overlap: bool = True, row_bytes: int | None = None
+    ) -> None:
         check_at_least("num_rows", num_rows, 0)
         check_at_least("capacity_rows", capacity_rows, 1, most=MAX_CAPACITY)
         room = min(capacity_rows, max(1, num_rows))
-        check_fits(f"a plan of {room:,} of {num_rows:,} rows", 4 * num_rows + 8 * room, "lower capacity_rows")
-        self._num_rows, self._overlap = num_rows, overlap
+        check_fits(f"a plan of {room:,} of {num_rows:,} rows", 8 * num_rows + 8 * room, "lower capacity_rows")
+        self._num_rows, self._overlap, self._row_bytes = num_rows, overlap, row_bytes
         self._slot_of = _filled(num_rows, _NONE)
         self._row_of = torch.empty(room, dtype=torch.int64)
         self._size = 0
@@ -134,8 +139,7 @@ class RowPlanner:
         if self._overlap and len(trace):
             self._last = ids[trace.offsets[-2] :]
         first = read[: counts[-1]].numpy()  # access of each row that is read
-        ids_read, slots = ids.numpy()[first], places.numpy()[first].astype(np.int64)
-        return RowPlan(torch.from_numpy(ids_read), torch.from_numpy(slots), counts, places, self._size)
+        return RowPlan(_taken(ids, first), _taken(places, first), counts, places, self._size)
 
     def _resident(self) -> AccessTrace:
         """The rows of the pool as two groups before the window's: those of the last group of all are still in use."""
@@ -149,13 +153,26 @@ class RowPlanner:
             before = self._last if group == 0 else ids[offsets[group - 1] : offsets[group]]
             if len(before):
                 held, which = torch.cat([before, held]), f"group {group} of the window and the one before it read"
-        without = ", pass overlap=False" if self._overlap else ""
-        needed = torch.zeros(self._num_rows, dtype=torch.bool)
-        needed[held] = True
+        without, remedy = ", pass overlap=False" if self._overlap else "", "raise it"
+        if self._row_bytes is not None:
+            most = most_in_use([self._last, *AccessTrace(ids, offsets)], overlap=self._overlap)
+            remedy = f"raise memory to {most * max(1, self._row_bytes)}, enough for the window"
         return CapacityError(
-            f"{which} {int(needed.sum()):,} rows, but there is memory for {self.capacity_rows:,}; raise "
-            f"it{without}, or lower group or batch_size"
+            f"{which} {len(held.unique()):,} rows, but there is memory for {self.capacity_rows:,}; "
+            f"{remedy}{without}, or lower group or batch_size"
         )
+
+
+def most_in_use(reads: Iterable[Tensor], *, overlap: bool = True) -> int:
+    """Count the distinct rows of a group, or with `overlap` of two groups one after the other, at most.
+
+    Args:
+        reads: ids that each group reads.
+        overlap: as for `plan_rows`.
+    """
+    groups = list(reads)
+    together = map(torch.cat, pairwise([groups[0][:0], *groups])) if groups and overlap else groups
+    return max((len(ids.unique()) for ids in together), default=0)
 
 
 def by_next_use(ids: Tensor, offsets: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -184,6 +201,13 @@ def _filled(size: int, value: int) -> Tensor:
     """An int32 tensor; torch.full would wake threads, whose spinning slows a plan that is made at the same time."""
     out = uninitialised(torch.empty(0, dtype=torch.int32), size)
     out.numpy().fill(value)
+    return out
+
+
+def _taken(values: Tensor, places: np.ndarray) -> Tensor:
+    """Int64 values at some places. Memory is torch's: an empty array of NumPy has a stride of 0, and can't be saved."""
+    out = uninitialised(values, len(places), dtype=torch.int64)
+    out.numpy()[:] = values.numpy()[places]
     return out
 
 
