@@ -1,6 +1,7 @@
 """Negatives against brute force, their distribution, and the edges that they avoid or that are masked."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from workbench.kernels.csr import count_pairs, count_pairs_torch
 from workbench.kernels.hash import derive_key
 from workbench.links.edge_batch import EdgeBatch
 from workbench.links.negatives import Negatives, attempt_bits, entry_bits, entry_keys, false_negatives, sample_negatives
+from workbench.nn.decoders import DistMult
+from workbench.nn.pair_losses import pair_scores
 
 GRAPH = random_graph(30, 200, seed=1, num_edge_types=3)
 ENDS = st.sampled_from(("src", "dst"))
@@ -101,8 +104,11 @@ def test_avoided_edges(graph, data, end, by_degree, typed):
 
 def test_a_node_with_edges_to_all_others_is_refused():
     star = Graph.from_edges([0] * 5, range(5), num_nodes=5)
-    with pytest.raises(ValueError, match="100 draws for pair 1 all gave edges"):
+    message = "100 draws for pair 1 all gave edges: node 0 has an edge with nearly all nodes to draw from; omit {}, and"
+    with pytest.raises(ValueError, match=message.format("kept")):
         sample_negatives(star, (2, 1), kept=torch.tensor([1, 0]))
+    with pytest.raises(ValueError, match=message.format("avoid_edges")):
+        Negatives(1, avoid_edges=True).draw(star, torch.tensor([1, 0]), torch.tensor([2, 3]))
 
 
 @given(graphs(), st.data(), st.booleans())
@@ -177,6 +183,60 @@ def test_either_end_is_replaced_at_random():
     assert stats.binomtest(agreeing, 1500, 0.5).pvalue > 1e-6
 
 
+def test_either_end_is_the_other_one_where_all_draws_are_edges():
+    """Every node but 0 has an edge to 0: no source replaces another, so 0 is replaced for every coin."""
+    star = Graph.from_edges(range(1, 20), [0] * 19, num_nodes=20)
+    src, dst = torch.arange(1, 13), torch.zeros(12, dtype=torch.int64)
+    either, by_coin = Negatives(3, ends="either", avoid_edges=True, seed=1), Negatives(3, ends="either", seed=1)
+    batch, coin = either.draw(star, src, dst), by_coin.draw(star, src, dst)
+    assert batch.neg_src is not None and batch.neg_dst is not None and coin.neg_src is not None
+    replaced, kept = batch.seeds[batch.neg_dst], src.repeat_interleave(3)
+    assert torch.equal(batch.seeds[batch.neg_src], kept) and not false_negatives(batch, star).any()
+    assert torch.equal(replaced.view(12, 3), sample_negatives(star, (12, 3), kept=src, seed=1))
+    assert not torch.equal(coin.seeds[coin.neg_src], kept)  # the coin chose some sources
+    turned = Graph.from_edges([0] * 19, range(1, 20), num_nodes=20)
+    batch = either.draw(turned, dst, src)
+    assert batch.neg_dst is not None and torch.equal(batch.seeds[batch.neg_dst], kept)
+    assert not false_negatives(batch, turned).any()
+
+
+def test_either_end_is_refused_where_all_draws_of_both_are_edges():
+    complete = Graph.from_edges(*torch.ones(5, 5).nonzero().T)
+    src, dst = torch.tensor([3, 1]), torch.tensor([4, 2])
+    with pytest.raises(ValueError, match=r"pair 0 all gave edges: nodes 3 and 4 have an .* omit avoid_edges"):
+        Negatives(2, ends="either", avoid_edges=True).draw(complete, src, dst)
+
+
+@pytest.mark.parametrize("ends", ["src", "dst", "both", "either"])
+@pytest.mark.parametrize("options", [{}, {"chunks": 4}, {"avoid_edges": True}, {"by_degree": 0.5, "from_batch": True}])
+def test_without_pairs_there_are_no_negatives(ends, options):
+    if ends == "either" and "chunks" in options:
+        return
+    none = torch.empty(0, dtype=torch.int64)
+    batch = Negatives(3, ends=ends, **options).draw(GRAPH, none, none, relation=none).validate()
+    assert (batch.num_pairs, batch.num_chunks, len(batch.seeds)) == (0, 0, 0)
+    replaced = {"src": [batch.neg_src], "dst": [batch.neg_dst]}.get(ends, [batch.neg_src, batch.neg_dst])
+    shape = (0, 3) if "chunks" in options else (0,)
+    assert all(ids is not None and ids.shape == shape for ids in replaced)
+    assert (batch.chunk is not None) == ("chunks" in options) and batch.per_pair().num_pairs == 0
+    scores = pair_scores(DistMult(4, num_relations=3), torch.randn(0, 4), batch)
+    assert all(s.positive.numel() == s.negative.numel() == 0 for s in scores)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_relations_may_have_any_dtype_of_edge_types(dtype):
+    src, relation = torch.arange(12), torch.arange(12) % 3
+    assert GRAPH.edge_type is not None
+    graph = replace(GRAPH, edge_type=GRAPH.edge_type.to(dtype))
+    negatives = Negatives(5, ends="both", avoid_edges=True)
+    batch, expected = (
+        negatives.draw(g, src, src + 9, relation=r) for g, r in ((graph, relation.to(dtype)), (GRAPH, relation))
+    )
+    assert torch.equal(batch.seeds, expected.seeds) and torch.equal(batch.neg_dst, expected.neg_dst)  # type: ignore[arg-type]
+    assert torch.equal(batch.relation.long(), relation)  # type: ignore[union-attr]
+    assert torch.equal(false_negatives(batch, graph), torch.zeros(12, 10, dtype=torch.bool))
+
+
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
@@ -188,7 +248,7 @@ def test_either_end_is_replaced_at_random():
         (
             lambda: sample_negatives(5, (1, 1), by_degree=0.5),
             ValueError,
-            "no edges to draw from; pass a Graph or pool=",
+            "no edges to draw from; pass a Graph with edges, pool=",
         ),
         (lambda: sample_negatives(5, (1, 1), pool=torch.tensor([5])), IndexError, "pool contains 5"),
         (lambda: sample_negatives(5, (1, 1), kept=torch.tensor([0])), TypeError, "kept needs the edges of a Graph"),
@@ -196,6 +256,21 @@ def test_either_end_is_replaced_at_random():
         (lambda: sample_negatives(GRAPH, (1, 1), relation=torch.tensor([0])), ValueError, "kept is not"),
         (lambda: sample_negatives(GRAPH, (2**30, 2**30)), MemoryError, "draw fewer, or share them in chunks"),
         (lambda: sample_negatives(GRAPH, (1, 1), seed=0.5), ValueError, "seed is 0.5"),  # type: ignore[arg-type]
+        (
+            lambda: Negatives(1, avoid_edges=True).draw(5, torch.tensor([0]), torch.tensor([1])),
+            TypeError,
+            "avoid_edges needs the edges of a Graph, but graph is the number 5; pass the Graph, or omit avoid_edges",
+        ),
+        (
+            lambda: Negatives(1, avoid_edges=True).draw(GRAPH, torch.tensor([30]), torch.tensor([1])),
+            IndexError,
+            "src contains 30",
+        ),
+        (
+            lambda: Negatives(1, avoid_edges=True).draw(GRAPH, torch.tensor([3, 4]), torch.tensor([1])),
+            ValueError,
+            r"dst has shape \(1,\); its first dimension must be 2",
+        ),
         (lambda: Negatives(5, chunks=2, avoid_edges=True), ValueError, "mask false_negatives"),
         (lambda: Negatives(5, ends="all"), ValueError, "choose from both, dst, either, src"),
         (lambda: Negatives(5, chunks=2, ends="either"), ValueError, "chooses an end per pair.*omit chunks"),

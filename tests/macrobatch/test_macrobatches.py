@@ -102,6 +102,15 @@ def test_bad_sizes_are_refused_by_the_call(options: dict[str, Any], words: str) 
         loader_of(X, **options)
 
 
+@pytest.mark.parametrize(
+    ("store", "name"),
+    [(X[:3], "store"), (wb.Inputs(X[:3], X), "store.x"), (wb.Inputs(X, X[:3]), "store.aggregated")],
+)
+def test_a_store_that_does_not_cover_the_graph_is_refused_by_the_call(store: Any, name: str) -> None:
+    with pytest.raises(IndexError, match=f"^{name} has 3 rows, but the batch reads row {NODES - 1}"):
+        loader_of(store)
+
+
 def test_rows_are_divided_by_owner(tmp_path: Any) -> None:
     owner = torch.arange(NODES) % 3
     folders = wb.features.split_rows(X, owner, tmp_path / "rows")

@@ -67,6 +67,15 @@ def test_negatives_are_drawn_per_step() -> None:
         assert pairs.neg_src is not None and torch.equal(pairs.neg_src, expected.neg_src)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
+def test_relations_may_have_any_dtype_of_edge_types(dtype: torch.dtype) -> None:
+    relation = torch.arange(PAIRS.shape[1])
+    for negatives in (None, Negatives(2, chunks=2)):
+        for _, pairs, _ in edge_batches(GRAPH, PAIRS, **OPTIONS, relation=relation.to(dtype), negatives=negatives):
+            assert pairs.relation is not None and pairs.relation.dtype == torch.int64
+            assert raw(pairs) == PAIRS.T[pairs.relation].tolist()
+
+
 def test_knowledge_graphs_and_decoders_without_a_graph() -> None:
     triples = torch.tensor([[0, 1, 2], [2, 0, 0], [3, 1, 1], [0, 2, 2]])
     kg = KnowledgeGraph.build(triples, triples[:0], triples[:0], num_entities=5, num_relations=3)
@@ -123,8 +132,11 @@ def test_parts_of_an_edge_batch_train_like_the_whole(chunks: int | None) -> None
     [
         ({"pairs": PAIRS.T}, ValueError, r"pairs have shape \(43, 2\); pass \[2, n\]"),
         ({"pairs": PAIRS.tolist()}, TypeError, "pairs is a list; pass a tensor"),
-        ({"pairs": PAIRS + 30}, IndexError, "src contains"),
+        ({"pairs": PAIRS + 30}, IndexError, r"pairs\[0\] contains"),
+        ({"pairs": torch.stack([PAIRS[0], PAIRS[1] + 30])}, IndexError, r"pairs\[1\] contains"),
+        ({"pairs": PAIRS.float()}, TypeError, r"pairs\[0\] must be an int64 or int32 tensor, not torch.float32"),
         ({"relation": PAIRS[0, :3]}, ValueError, "relation has shape"),
+        ({"relation": PAIRS[0].float()}, TypeError, "relation must be a tensor of torch.int64 or .*not torch.float32"),
         ({"batch_size": 0}, ValueError, "batch_size is 0"),
         ({"epoch": -1}, ValueError, "epoch is -1"),
         ({"exclude": "self"}, ValueError, "choose from both, none, targets"),

@@ -3,9 +3,10 @@
 Integer operations give the same nodes on every device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from workbench.core.errors import (
     check_type,
     check_vector,
 )
-from workbench.core.graph import Graph
+from workbench.core.graph import TYPE_DTYPES, Graph
 from workbench.core.randomness import Purpose, stream
 from workbench.kernels.csr import count_pairs
 from workbench.kernels.hash import hash_index, hash_index_torch
@@ -30,6 +31,8 @@ from workbench.kernels.jit import compiled
 from workbench.links.edge_batch import EdgeBatch
 
 _ENDS = ("src", "dst")
+
+_OTHER = {"src": "dst", "dst": "src"}
 
 _COIN = len(_ENDS)  # number of the stream that chooses one of both ends
 
@@ -80,6 +83,34 @@ def sample_negatives(
 
     Source: batched negatives of PyTorch-BigGraph (Lerer et al., MLSys 2019), as in MariusGNN (EuroSys 2023).
     """
+    options = {"by_degree": by_degree, "pool": pool, "relation": relation, "nodes": nodes, "seed": seed, "step": step}
+    drawn = _sample(graph, shape, end=end, kept=kept, **options, avoid="kept")
+    if kept is not None:
+        _check_found(drawn >= 0, [kept], avoid="kept")
+    return drawn
+
+
+def _sample(
+    graph: Graph | int,
+    shape: tuple[int, int],
+    *,
+    end: str,
+    by_degree: float,
+    pool: Tensor | None,
+    kept: Tensor | None,
+    relation: Tensor | None,
+    nodes: Tensor | None,
+    seed: int,
+    step: int,
+    avoid: str,
+    wanted: Tensor | None = None,
+) -> Tensor:
+    """Draw nodes as `sample_negatives`; -1 where all draws are edges.
+
+    Args:
+        avoid: the caller's name of `kept`, for messages.
+        wanted: bool [rows, count], the entries that matter: the others may be edges. None: all entries.
+    """
     if not isinstance(shape, tuple | list) or len(shape) != 2:
         raise TypeError(f"shape is {shape!r}; pass (rows, count): one row per pair or chunk, count negatives each")
     rows, count = shape
@@ -95,7 +126,9 @@ def sample_negatives(
     if kept is not None:
         keys, row = entry_keys(key, rows, count, device), torch.arange(rows, device=device).repeat_interleave(count)
         draw: Draw = lambda keys, uniform, attempt: choose(attempt_bits(keys, attempt), uniform)  # noqa: E731
-        drawn = without_edges(edge_test(graph, end, kept, relation, rows), draw, drawn, keys, uniform, row)
+        is_edge = edge_test(graph, end, kept, relation, rows, avoid=avoid)
+        wanted = torch.ones_like(uniform) if wanted is None else wanted.flatten()
+        drawn = without_edges(is_edge, draw, drawn, keys, uniform, row, wanted)
     elif relation is not None:
         raise ValueError("relation is given, but kept is not; pass the ends whose edges are to be avoided as kept")
     return drawn.view(rows, count)
@@ -105,10 +138,8 @@ def _chooser(
     graph: Graph | int, end: str, by_degree: float, pool: Tensor | None, nodes: Tensor | None
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """Check what to draw from, and return a function of random bits, and which entries are uniform."""
-    check_type("graph", graph, (Graph, int), "pass a Graph or a number of nodes")
+    num_nodes = _count_nodes(graph)
     check_choice("end", end, _ENDS)
-    num_nodes = graph.num_nodes if isinstance(graph, Graph) else graph
-    check_at_least("the number of nodes", num_nodes, 1)
     _check_fraction(by_degree)
     if pool is not None:
         pool = check_ids("pool", pool, num_nodes)
@@ -117,7 +148,10 @@ def _chooser(
         check_at_least("the number of nodes to draw from", len(nodes), 1)
     num_edges = len(pool) if pool is not None else graph.num_edges if isinstance(graph, Graph) else 0
     if by_degree and not num_edges:
-        raise ValueError(f"by_degree is {by_degree}, but there are no edges to draw from; pass a Graph or pool=")
+        raise ValueError(
+            f"by_degree is {by_degree}, but there are no edges to draw from; pass a Graph with edges, pool= "
+            "(Negatives: from_batch=True), or by_degree=0"
+        )
 
     def choose(word: Tensor, uniform: Tensor) -> Tensor:
         node = word % num_nodes if nodes is None else nodes[word % len(nodes)]
@@ -134,6 +168,13 @@ def _chooser(
     return choose
 
 
+def _count_nodes(graph: Graph | int) -> int:
+    check_type("graph", graph, (Graph, int), "pass a Graph or a number of nodes")
+    num_nodes = graph.num_nodes if isinstance(graph, Graph) else graph
+    check_at_least("the number of nodes", num_nodes, 1)
+    return num_nodes
+
+
 def _check_fraction(by_degree: float) -> None:
     if isinstance(by_degree, bool) or not isinstance(by_degree, Real) or not 0 <= by_degree <= 1:
         raise ValueError(f"by_degree is {by_degree!r}; it must be a fraction from 0 to 1")
@@ -148,7 +189,7 @@ class Negatives:
         chunks: number of chunks of pairs that share negatives (fewer if a batch has fewer pairs); None: every pair has
             negatives of its own.
         ends: the ends to replace, one at a time: "src", "dst", "both", or "either", which replaces one of both, chosen
-            at random for every negative; only without `chunks`.
+            at random for every negative (the other one if all draws of the first are edges); only without `chunks`.
         by_degree: fraction that is drawn in proportion to degrees.
         from_batch: draw these from the ends of the batch's own pairs instead of all edges of the graph.
         avoid_edges: draw negatives that are edges of the graph, or pair a node with itself, again; only without
@@ -193,6 +234,10 @@ class Negatives:
         """Whether negatives depend on the graph's edges, so that `draw` needs more than the number of nodes."""
         return self.avoid_edges or bool(self.by_degree and not self.from_batch)
 
+    @property
+    def _replaced(self) -> tuple[str, ...]:
+        return (self.ends,) if self.ends in _ENDS else _ENDS
+
     def draw(
         self,
         graph: Graph | int,
@@ -215,41 +260,77 @@ class Negatives:
 
         Returns:
             The batch of the pairs and their negatives; without `chunks`, those of "both" that replace the source come
-            first.
+            first. Without pairs, an empty batch.
+
+        Raises:
+            TypeError: if the graph, ids or relations are of another type, or edges are to be avoided in a number.
+            ValueError: if lengths differ, or 100 draws in a row are edges; with `ends="either"` 100 of each end.
+            IndexError: if an id is out of range.
+            CapacityError: if the negatives exceed the memory.
         """
-        ends = {"src": src, "dst": dst}
-        chunks = max(1, len(src) if self.chunks is None else min(self.chunks, len(src)))
-        drawn = {
-            f"negative_{end}": sample_negatives(
+        num_nodes = _count_nodes(graph)
+        src, dst = check_ids("src", src, num_nodes), check_ids("dst", dst, num_nodes)
+        check_vector("dst", dst, len(src), (torch.int64,))
+        relation, ends = check_relation(relation, len(src)), {"src": src, "dst": dst}
+        if not len(src):
+            return self._without_pairs(ends, relation)
+        chunks = len(src) if self.chunks is None else min(self.chunks, len(src))
+
+        def sample(end: str, wanted: Tensor | None = None) -> Tensor:
+            return _sample(
                 graph,
                 (chunks, self.count),
                 end=end,
                 by_degree=self.by_degree,
                 pool=ends[end] if self.from_batch else None,
-                kept=ends["src" if end == "dst" else "dst"] if self.avoid_edges else None,
+                kept=ends[_OTHER[end]] if self.avoid_edges else None,
                 relation=relation if self.avoid_edges else None,
                 nodes=nodes,
                 seed=self.seed,
                 step=step,
+                avoid="avoid_edges",
+                wanted=wanted,
             )
-            for end in (_ENDS if self.ends in ("both", "either") else (self.ends,))
-        }
+
         if self.ends == "either":
-            negative_src, negative_dst = self._one_end(ends, drawn, step)
+            negative_src, negative_dst = self._either(sample, ends, step)
             return EdgeBatch.from_pairs(
                 src, dst, negative_src=negative_src, negative_dst=negative_dst, relation=relation
             )
-        batch = EdgeBatch.from_pairs(src, dst, **drawn, relation=relation, chunks=chunks)
+        drawn = {end: sample(end) for end in self._replaced}
+        for end, found in drawn.items():
+            if self.avoid_edges:
+                _check_found(found >= 0, [ends[_OTHER[end]]], avoid="avoid_edges")
+        negatives: dict[str, Any] = {f"negative_{end}": found for end, found in drawn.items()}
+        batch = EdgeBatch.from_pairs(src, dst, **negatives, relation=relation, chunks=chunks)
         return batch.per_pair() if self.chunks is None else batch
 
-    def _one_end(self, ends: dict[str, Tensor], drawn: dict[str, Tensor], step: int) -> tuple[Tensor, Tensor]:
-        """Restore one end of every negative to that of its pair, by the highest bit of a hash of (pair, column)."""
-        new_src, new_dst = drawn["negative_src"], drawn["negative_dst"]
-        src, dst = (ends[end].to(new_src.device, torch.int64)[:, None] for end in _ENDS)
-        row, column = (torch.arange(size, device=new_src.device) for size in new_src.shape)
+    def _without_pairs(self, ends: dict[str, Tensor], relation: Tensor | None) -> EdgeBatch:
+        """Return a batch without pairs, seeds and rows of negatives, of which `EdgeBatch.from_pairs` needs one."""
+        none = ends["src"]
+        replaced = {f"neg_{end}": none.new_empty(0, self.count) for end in self._replaced}
+        batch = EdgeBatch(none, **ends, **replaced, relation=relation, chunk=none)
+        return batch.per_pair() if self.chunks is None else batch
+
+    def _either(self, sample: Callable[[str, Tensor], Tensor], ends: dict[str, Tensor], step: int) -> list[Tensor]:
+        """Replace one end of every negative, by a coin: the highest bit of a hash of (pair, column).
+
+        Args:
+            sample: draws an end of the entries of a mask; -1 where all draws are edges.
+        """
+        row, column = (torch.arange(size, device=ends["src"].device) for size in (len(ends["src"]), self.count))
         key = stream(self.seed, Purpose.NEGATIVES, step, _COIN)
-        keeps_src = hash_index_torch(hash_index_torch(key, row)[:, None], column) < 0
-        return torch.where(keeps_src, src, new_src), torch.where(keeps_src, new_dst, dst)
+        is_dst = hash_index_torch(hash_index_torch(key, row)[:, None], column) < 0
+        drawn = {end: ids[:, None].expand_as(is_dst) for end, ids in ends.items()}
+        wanted = {"src": ~is_dst, "dst": is_dst}
+        for _ in range(2):  # the coin's end, then the other end where all draws were edges
+            found = {end: sample(end, wanted[end]) for end in _ENDS}
+            drawn = {e: torch.where(wanted[e] & (found[e] >= 0), found[e], drawn[e]) for e in _ENDS}
+            wanted = {_OTHER[end]: wanted[end] & (found[end] < 0) for end in _ENDS}
+            if not (wanted["src"] | wanted["dst"]).any():
+                break
+        _check_found(~(wanted["src"] | wanted["dst"]), list(ends.values()), avoid="avoid_edges")
+        return [drawn[end] for end in _ENDS]
 
 
 _MAX_DRAWS = 100
@@ -258,15 +339,27 @@ Draw = Callable[[Tensor, Tensor, int], Tensor]
 """Maps hashes of entries, whether each is uniform over the nodes, and the number of the attempt to nodes."""
 
 
+def check_relation(relation: Tensor | None, num_pairs: int) -> Tensor | None:
+    """Return the relations of some pairs, converted to int64 if an `EdgeBatch` does not accept their dtype.
+
+    Args:
+        relation: integer [num_pairs], of any dtype that edge types may have, or None.
+    """
+    check_vector("relation", relation, num_pairs, TYPE_DTYPES)
+    return relation if relation is None or relation.dtype in ID_DTYPES else relation.long()
+
+
 def edge_test(
-    graph: Graph | int, end: str, kept: Tensor, relation: Tensor | None, rows: int
+    graph: Graph | int, end: str, kept: Tensor, relation: Tensor | None, rows: int, *, avoid: str
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """Return a function of (nodes, rows): whether a node is the end that the row keeps, or has an edge with it."""
     if not isinstance(graph, Graph):
-        raise TypeError(f"kept needs the edges of a Graph, but graph is the number {graph}; pass the Graph")
+        raise TypeError(
+            f"{avoid} needs the edges of a Graph, but graph is the number {graph}; pass the Graph, or omit {avoid}"
+        )
     ids = check_ids("kept", kept, graph.num_nodes)
     check_vector("kept", ids, rows, (torch.int64,))
-    check_vector("relation", relation, rows, ID_DTYPES)
+    relation = check_relation(relation, rows)
 
     def is_edge(nodes: Tensor, row: Tensor) -> Tensor:
         ends = (nodes, ids[row]) if end == "src" else (ids[row], nodes)
@@ -276,21 +369,47 @@ def edge_test(
 
 
 def without_edges(
-    is_edge: Callable[[Tensor, Tensor], Tensor], draw: Draw, nodes: Tensor, entry: Tensor, uniform: Tensor, row: Tensor
+    is_edge: Callable[[Tensor, Tensor], Tensor],
+    draw: Draw,
+    nodes: Tensor,
+    entry: Tensor,
+    uniform: Tensor,
+    row: Tensor,
+    wanted: Tensor,
 ) -> Tensor:
-    """Draw the nodes again that have an edge, until none has."""
-    again = is_edge(nodes, row).nonzero()[:, 0]
+    """Draw the wanted nodes that have an edge again, until none has; -1 where all draws have.
+
+    Args:
+        nodes: int64 [n], overwritten.
+        wanted: bool [n].
+    """
+    again = (is_edge(nodes, row) & wanted).nonzero()[:, 0]
     for attempt in range(1, _MAX_DRAWS):
         if not len(again):
             return nodes
         nodes[again] = draw(entry[again], uniform[again], attempt)
         again = again[is_edge(nodes[again], row[again])]
-    if len(again):
-        raise ValueError(
-            f"{_MAX_DRAWS} draws for pair {int(row[again[0]])} all gave edges: its end has an edge with nearly all "
-            "nodes; omit kept, and mask false_negatives(batch, graph) in the loss"
-        )
+    nodes[again] = -1
     return nodes
+
+
+def _check_found(found: Tensor, kept: Sequence[Tensor], *, avoid: str) -> None:
+    """Check that every entry found a node.
+
+    Args:
+        found: bool [rows, count].
+        kept: int64 or int32 [rows], the ends whose edges all draws were.
+        avoid: the caller's name of what to omit.
+    """
+    if found.all():
+        return
+    pair = int((~found).nonzero()[0, 0])
+    ends = [int(ids[pair]) for ids in kept]
+    have = f"node {ends[0]} has" if len(ends) == 1 else f"nodes {ends[0]} and {ends[1]} have"
+    raise ValueError(
+        f"{_MAX_DRAWS} draws for pair {pair} all gave edges: {have} an edge with nearly all nodes to draw from; omit "
+        f"{avoid}, and mask false_negatives(batch, graph) in the loss"
+    )
 
 
 _QUERIES_AT_A_TIME = 1 << 20
@@ -331,7 +450,7 @@ def false_negatives(batch: EdgeBatch, graph: Graph) -> Tensor:
     check_type("graph", graph, Graph, "pass the Graph of the true edges")
     shape = batch.num_pairs, batch.num_negatives
     check_fits(f"a mask of {shape} negatives", 40 * shape[0] * shape[1], "use fewer negatives, or split the batch")
-    seeds, pairs = check_ids("seeds", batch.seeds, graph.num_nodes), batch.per_pair()
+    seeds, pairs = check_ids("batch.seeds", batch.seeds, graph.num_nodes), batch.per_pair()
     if pairs.neg_src is None or pairs.neg_dst is None:
         return torch.zeros(shape, dtype=torch.bool, device=batch.device)
     relation = None if batch.relation is None else batch.relation.repeat_interleave(shape[1])

@@ -16,7 +16,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.distributed.group import Group, exchange_ids, gather_numbers
 from workbench.distributed.owned import OwnedSampler
 from workbench.distributed.progress import in_phase
-from workbench.features.memory_rows import as_store
+from workbench.features.memory_rows import as_store, check_covers
 from workbench.features.protocols import check_store
 from workbench.features.stage import stage, windows
 from workbench.macrobatch.relay import check_relayable, sample_relayed
@@ -154,7 +154,7 @@ def batches(
     Raises:
         TypeError: ids of another dtype, or a store of another type.
         ValueError: duplicate seeds, or a size out of range; raised by the call.
-        IndexError: a seed out of range.
+        IndexError: a seed out of range, or a store with fewer rows than the graph has nodes.
 
     Warns:
         RuntimeWarning: the third object with the same arguments is iterated from epoch 0.
@@ -163,6 +163,7 @@ def batches(
     """
     check_graph(graph)
     check_sampler(sampler)
+    store = _checked_store("store", store, graph)
     check_at_least("size", size, 1)
     check_at_least("group_size", size if group_size is None else group_size, 1, most=size)
     seeds = check_ids("seeds", seeds, graph.num_nodes, unique=True)
@@ -170,7 +171,7 @@ def batches(
     order = RankOrder(order, int(max(gather_numbers(len(order), group))))
     warner = repeat_warner(graph, order, sampler, seeds) if shuffle else None
     window = partial(_sample_window, graph, seeds, sampler)
-    items = partial(_items, window, _stores(store), size, group_size or size)
+    items = partial(_items, window, store, size, group_size or size)
     return Batches(order, items, epoch=epoch, on_epoch=warner)
 
 
@@ -233,11 +234,13 @@ def _sample_window(
     return [sampler.sample(graph, one, step=step) for one, step in zip(ids, steps, strict=True)]
 
 
-def _stores(store: Any) -> Any:
+def _checked_store(name: str, store: Any, graph: Graph) -> Any:
     if isinstance(store, Inputs):
-        return Inputs(_stores(store.x), None if store.aggregated is None else _stores(store.aggregated))
-    store = as_store(store, "store")
-    check_store("store", store)
+        x, aggregated = _checked_store(f"{name}.x", store.x, graph), store.aggregated
+        return Inputs(x, None if aggregated is None else _checked_store(f"{name}.aggregated", aggregated, graph))
+    store = as_store(store, name)
+    check_store(name, store)
+    check_covers(name, store, torch.arange(graph.num_nodes)[-1:])
     return store
 
 

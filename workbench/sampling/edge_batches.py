@@ -5,17 +5,11 @@ from types import NoneType
 
 from torch import Tensor
 
-from workbench.core.errors import (
-    ID_DTYPES,
-    check_choice,
-    check_ids,
-    check_type,
-    check_vector,
-)
+from workbench.core.errors import check_choice, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.links.edge_batch import EdgeBatch
-from workbench.links.negatives import Negatives
+from workbench.links.negatives import Negatives, check_relation
 from workbench.sampling.batches import Batches, EpochOrder, one_by_one, repeat_warner
 from workbench.sampling.sampler import Sampler, check_graph, check_sampler
 
@@ -74,8 +68,8 @@ def edge_batches(
     check_type("pairs", pairs, Tensor, "pass a tensor [2, n]: torch.stack((src, dst))")
     if pairs.dim() != 2 or pairs.shape[0] != 2:
         raise ValueError(f"pairs have shape {tuple(pairs.shape)}; pass [2, n]: torch.stack((src, dst))")
-    src, dst = (check_ids(name, ids, graph.num_nodes) for name, ids in zip(("src", "dst"), pairs, strict=True))
-    check_vector("relation", relation, len(src), ID_DTYPES)
+    src, dst = (check_ids(f"pairs[{row}]", ids, graph.num_nodes) for row, ids in enumerate(pairs))
+    relation = check_relation(relation, len(src))
     order = EpochOrder(len(src), batch_size, shuffle, drop_last, seed)
 
     def sample(step: int, positions: Tensor) -> tuple[int, EdgeBatch, MiniBatch]:

@@ -58,10 +58,18 @@ class LaborSampler(ExcludingSampler):
     """LABOR sampler: draws about `fanout` in-neighbours of every node per layer, as few distinct ones as possible.
 
     All destinations of a layer share one variate r_t per source t, so that they choose the same sources where they can.
-    LABOR-0 keeps the edge t → s if r_t ≤ k / d_s, for fanout k and d_s in-edges: each row alone is a uniform sample, as
-    of `NeighborSampler`, with about k edges. LABOR-i and LABOR-* keep it if r_t ≤ c_s · π_t, where π is optimised in i
-    rounds, or until the expected number of sources converges, and c_s keeps the variance at that of `NeighborSampler`;
-    the edges then have weights, with which the mean over a row is the estimate. A row of at most k edges is kept whole.
+    LABOR-0 keeps the edge t → s if r_t ≤ k / d_s, for fanout k and d_s in-edges: each row without parallel edges is a
+    uniform sample, as of `NeighborSampler`, with about k edges. LABOR-i and LABOR-* keep it if r_t ≤ c_s · π_t, where π
+    is optimised in i rounds, or until the expected number of sources converges, and c_s keeps the variance at that of
+    `NeighborSampler`; the edges then have weights, with which the mean over a row is the estimate. A row of at most k
+    edges is kept whole.
+
+    In a multigraph, the parallel edges of a row share r_t, as in DGL's `LaborSampler`. LABOR-0 then draws each with
+    probability k / d_s, but all or none of them: more rows are empty (23 % instead of 0.3 % with 5 sources of 4 edges
+    each and k = 5), and the mean over the drawn edges is biased (in-edges from 1, 1 and 2, k = 1: the share of node 1
+    in rows that are not empty is 0.53, not 0.67). With `poisson=False` the first edge of a tie is drawn, so that others
+    may never be. `NeighborSampler`, and `LocalitySampler` with factors 1 through its weights, have no such bias;
+    `Graph.from_edges` merges parallel edges with `undirected=True`, not with "multi".
 
     Args:
         fanouts: neighbours to draw per layer, **input layer first**; -1: all. A mapping from edge type to number draws
