@@ -6,7 +6,6 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,14 +13,16 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
+from workbench.advisor import counts as counts_module
 from workbench.advisor.advice import ranked
-from workbench.advisor.configuration import Configuration
-from workbench.advisor.counts import Counts, mean_of
+from workbench.advisor.configuration import CHANGES, INEXACT, SAME, Configuration
+from workbench.advisor.counts import Counts, Estimated, mean_of
 from workbench.advisor.prices import KAPPA, STAGES, Priced
 from workbench.nn.dropout import HashDropout
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gnn import GNN
 from workbench.nn.sage import SAGELayer
+from workbench.partition.batch.partitioner import Partitioner
 
 CPU = wb.Machine(10e9, 5e9, 5e9, 1e11, name="a laptop", gather=4e9, disk=1e9, disk_reads=20e3, is_cpu=True)
 GPU = dataclasses.replace(CPU, gamma=1e12, alpha=300e9, beta=16e9, flops=1e13, name="a GPU", is_cpu=False)
@@ -93,6 +94,34 @@ def test_bytes_of_a_long_epoch_are_within_the_stated_error(arxiv: wb.Dataset):
     assert abs(counted / rows - 1) < 2 * error  # 95 % intervals: one in 10,000 is missed by twice its width
 
 
+@pytest.mark.parametrize("batch_size", [2000, 227, 200, 64])
+def test_bytes_of_several_devices_are_those_that_their_programs_read(arxiv: wb.Dataset, batch_size: int):
+    devices, share = 8, len(arxiv.train_idx) // 8
+    steps = -(-share // batch_size)
+    sampler = wb.NeighborSampler([5, 5])
+    advice = advised(arxiv, machine=GPU, devices=devices, batch_size=batch_size, num_batches=devices * steps)
+    alone, windows = (
+        by_reading(advice, **wanted, labor=False, kappa=1)
+        for wanted in ({"spread": "alone", "cache": ""}, {"window": 8})
+    )
+    in_batches, in_windows = 0, 0
+    for rank in range(devices):  # as the programs share them
+        ids = arxiv.train_idx[rank::devices][:share]
+        loader = wb.batches(arxiv.graph, ids, sampler=sampler, batch_size=batch_size)
+        read = [mb.node_ids for _, mb in loader.epoch(0)]
+        assert len(read) == steps
+        in_batches += sum(map(len, read))
+        in_windows += len(torch.cat(read).unique())  # a window ends with the epoch
+    row_bytes = arxiv.x[:1].nbytes
+    assert alone.link_bytes["host"] == pytest.approx(in_batches / devices * row_bytes)
+    assert windows.link_bytes["host"] + windows.link_bytes["rank"] == pytest.approx(in_windows / devices * row_bytes)
+    whole = wb.batches(arxiv.graph, arxiv.train_idx, sampler=sampler, batch_size=devices * batch_size)
+    together = by_reading(advice, spread="cooperation", labor=False)
+    in_global = sum(mb.num_inputs for _, mb in whole.epoch(0))
+    error = 0.03 if devices * batch_size >= len(arxiv.train_idx) else 0.08  # a last batch is priced as a share of one
+    assert together.link_bytes["host"] == pytest.approx(in_global / devices * row_bytes, rel=error)
+
+
 def test_mean_of_all_batches_has_no_error():
     assert mean_of([1.0, 3.0], 2) == (2.0, 0.0)
     few, many = (mean_of([1.0, 3.0, 2.0, 4.0] * repeats, 10**6).error for repeats in (1, 25))
@@ -155,6 +184,43 @@ def test_program_of_micro_batches_has_the_losses_of_the_whole_batch(arxiv: wb.Da
     assert torch.allclose(losses_of(code, arxiv), expected, rtol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:BatchNorm1d")
+def test_micro_batches_of_batchnorm_are_not_called_exact(arxiv: wb.Dataset):
+    for norm, result in (("batch", INEXACT), ("layer", SAME)):
+        model = model_of(arxiv, norm=norm)
+        whole = advised(arxiv, model, batch_size=512)
+        assert whole.plain.result == SAME
+        parted = advised(arxiv, model, batch_size=512, memory=round(0.6 * whole.plain.peak_bytes))
+        assert parted.plain.configuration.num_parts > 1
+        assert {one.result for one in parted.priced if not one.configuration.changes_samples} == {result}
+        assert parted.table.exact.tolist() == [one.result for one in parted.priced]
+        for text in (str(parted), parted._repr_html_()):
+            assert (
+                ("† changes the gradient" in text) == (f"{parted.plain.configuration} †" in text) == (norm == "batch")
+            )
+        losses = [losses_of(advice.code(advice.plain, data="data"), arxiv) for advice in (whole, parted)]
+        assert torch.allclose(*losses, rtol=1e-4) == (norm == "layer")
+
+
+def test_cooperation_draws_the_seeds_of_a_step_elsewhere(arxiv: wb.Dataset):
+    advice = advised(arxiv, machine=GPU, devices=2)
+    results = {one.configuration.spread: one.result for one in advice.priced if not one.configuration.labor}
+    assert results["cooperation"] == CHANGES
+    assert advice.table.set_index("configuration").exact["placement"] == SAME
+    steps = [
+        torch.cat(
+            [
+                next(iter(wb.batches(arxiv.graph, ids, sampler=wb.NeighborSampler([5, 5]), batch_size=size)))[1].seeds
+                for ids in shares
+            ]
+        )
+        .sort()
+        .values
+        for size, shares in ((64, [arxiv.train_idx[0::2], arxiv.train_idx[1::2]]), (128, [arxiv.train_idx]))
+    ]
+    assert not torch.equal(*steps)
+
+
 def test_programs_shuffle_and_partition_by_the_seed_of_the_advice(arxiv: wb.Dataset):
     advice = advised(arxiv, host_memory=reduced(arxiv), seed=7)
     drawn = set()
@@ -169,16 +235,20 @@ def test_programs_shuffle_and_partition_by_the_seed_of_the_advice(arxiv: wb.Data
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spread", ["alone", "placement", "cooperation", "owned"])
-def test_programs_of_several_devices_run(tmp_path: Path, arxiv: wb.Dataset, spread: str):
+@pytest.mark.parametrize(
+    ("spread", "cache"),
+    [("alone", ""), ("alone", "static"), ("alone", "lru"), ("placement", ""), ("cooperation", ""), ("owned", "")],
+)
+def test_programs_of_several_devices_run(tmp_path: Path, arxiv: wb.Dataset, spread: str, cache: str):
     advice = advised(arxiv, machine=GPU, devices=2)
-    one = by_reading(advice, spread=spread, labor=False, cache="")
+    one = by_reading(advice, spread=spread, labor=False, cache=cache)
     pricer = dataclasses.replace(advice.pricer, machine=CPU)
     load = 'wb.load_dataset("synthetic-arxiv", scale=0.02, undirected=True)'
     code = dataclasses.replace(advice, pricer=pricer).code(one, data=load)
     (tmp_path / "program.py").write_text(code)
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert ("wb.CachedRows(" in code) == bool(cache)
     losses = [float(line.rpartition(" ")[2]) for line in done.stdout.splitlines()]
     assert len(losses) == 3
     assert losses[2] < losses[0]
@@ -252,6 +322,17 @@ def test_code_loads_the_data_as_they_were_loaded(arxiv: wb.Dataset):
         with pytest.raises(ValueError, match=r"was not returned by wb\.load_dataset; pass data="):
             advice.code()
         assert "data = mine()" in advice.code(data="mine()")
+
+
+def test_code_loads_no_other_data_of_the_same_shape(arxiv: wb.Dataset):
+    doubled = dataclasses.replace(arxiv, x=arxiv.x * 2)
+    for data in (arxiv, doubled, arxiv):
+        advice = advised(data, seed=11)
+        if data is arxiv:
+            assert "data = wb.load_dataset('synthetic-arxiv', scale=0.02, undirected=True)" in advice.code()
+        else:
+            with pytest.raises(ValueError, match=r"was not returned by wb\.load_dataset; pass data="):
+                advice.code()
 
 
 def rebuilt(data: wb.Dataset) -> wb.Dataset:
@@ -354,6 +435,41 @@ def test_unpriceable_model_says_why(arxiv: wb.Dataset):
         advised(arxiv, Broken())
 
 
+def test_models_that_advise_does_not_call_are_told_what_it_does(arxiv: wb.Dataset):
+    class Other(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(arxiv.num_features, arxiv.num_classes)
+
+    class Three(Other):
+        def forward(self, blocks: Any, x: Any, extra: Any) -> Any:
+            return self.linear(x)
+
+    class Two(Other):
+        def forward(self, blocks: Any, x: Any) -> Any:
+            out = self.linear(x[: blocks[-1].num_dst])
+            return out, out
+
+    wrapped = r"; wrap the model in a module called as \(blocks, x\) that returns one tensor$"
+    for model, reason in ((Three(), r"can't be called with \(blocks, x\)"), (Two(), "an output of tuple")):
+        with pytest.raises(ValueError, match=f"{reason}.*{wrapped}") as raised:
+            advised(arxiv, model)
+        assert "forward=" not in str(raised.value) and "loss_fn=" not in str(raised.value)
+
+
+def test_models_without_parameters_to_train_are_refused(arxiv: wb.Dataset):
+    told: list[str] = []
+    frozen = model_of(arxiv).requires_grad_(False)
+    for model, message in (
+        (torch.nn.Sequential(torch.nn.LazyLinear(3)), "Sequential has uninitialised parameters; run one batch"),
+        (torch.nn.Sequential(), "Sequential has no trainable parameters"),
+        (frozen, "GNN has no trainable parameters"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            advised(arxiv, model, report=told.append)
+    assert told == []
+
+
 def test_second_call_with_other_budgets_counts_nothing(arxiv: wb.Dataset):
     model, told = model_of(arxiv), []
     advised(arxiv, model, seed=7, report=told.append)  # a seed that no other test has counted
@@ -376,8 +492,7 @@ def test_counts_of_other_data_are_not_taken_for_those_of_the_same_fingerprint(ar
     assert reordered.pricer.counts.data.train_idx[0] == arxiv.train_idx[-1]
     narrow = changed(x=arxiv.x[:, :32].contiguous())
     assert narrow.plain.moved_bytes == pytest.approx(32 / arxiv.num_features * whole.plain.moved_bytes)
-    again = advised(arxiv)
-    same = changed(train_idx=arxiv.train_idx.clone())
+    again, same = (changed(train_idx=arxiv.train_idx.clone()) for _ in range(2))
     assert again.pricer.counts is same.pricer.counts, "equal data need no new counts"
 
 
@@ -480,6 +595,68 @@ def test_macrobatches_fetch_each_row_once_per_window(arxiv: wb.Dataset):
     assert grouped.host_bytes > single.host_bytes
 
 
+def test_memory_below_what_a_seed_needs_is_known_without_a_partition(
+    arxiv: wb.Dataset, monkeypatch: pytest.MonkeyPatch
+):
+    model, options = model_of(arxiv), {"batch_size": 32, "seed": 13}
+    with monkeypatch.context() as patched:
+        patched.delattr(Partitioner, "prepare")
+        none = advised(arxiv, model, memory=2 * sum(p.nbytes for p in model.parameters()), **options)
+    assert not any(one.fits for one in none.priced)
+    one = next(one for one in none.priced if not one.configuration.labor)
+    estimated = none.pricer.counts.estimated("cpu")
+    alone = [part for mb in estimated.sampled.batches for part in mb.split(torch.arange(mb.num_seeds))]
+    most = max(estimated.estimator(part, accumulating=True).peak_bytes for part in alone)
+    assert one.configuration.num_parts == 32
+    assert one.why.startswith("even one seed at a time needs ")
+    assert most <= one.peak_bytes * 1.001 and one.peak_bytes <= 1.1 * most
+    assert advised(arxiv, model, memory=round(1.1 * one.peak_bytes), **options).best.configuration.num_parts > 1
+
+
+def test_parts_grow_by_what_they_exceed_the_memory(arxiv: wb.Dataset, monkeypatch: pytest.MonkeyPatch):
+    estimated = Counts(arxiv, model_of(arxiv), wb.NeighborSampler([5, 5]), 512, num_batches=2).estimated("cpu")
+    memory, tried = round(0.1 * estimated.peak_bytes), []
+    monkeypatch.setattr(counts_module, "smallest_fitting", lambda utilization, upper: 2)
+    parts = Estimated.parts
+    monkeypatch.setattr(Estimated, "parts", lambda self, number: tried.append(number) or parts(self, number))
+    found = estimated.fewest(memory)
+    assert found is not None and found.peak_bytes * 1.02 <= memory
+    assert found.num_parts > 10
+    assert 3 * len(set(tried)) < found.num_parts
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2, 3, 5, 7, 9, 11])
+def test_small_graphs_have_no_more_partitions_than_nodes(num_nodes: int):
+    ids = torch.arange(num_nodes)
+    graph = wb.Graph.from_edges(ids, ids.roll(1), num_nodes=num_nodes)
+    splits: dict[str, Any] = {"train_idx": ids[: 1 + num_nodes // 2], "val_idx": ids[:0], "test_idx": ids[:0]}
+    data = wb.Dataset.build(graph, torch.ones(num_nodes, 8), ids % 3, **splits, num_classes=3)
+    advice = advised(data, host_memory=graph.nbytes + 32 * num_nodes - 1, sampler=wb.NeighborSampler([2, 2]))
+    for one in advice.priced:
+        assert "num_partitions" not in one.why
+        assert one.configuration.partitions <= num_nodes
+
+
+def test_devices_without_a_training_node_are_refused(arxiv: wb.Dataset):
+    data = dataclasses.replace(arxiv, train_idx=arxiv.train_idx[:2])
+    advice = advised(data, model_of(data), devices=2)
+    assert advice.best.fits
+    for ask in (lambda: advised(data, model_of(data), devices=3), lambda: advice.with_budgets(devices=3)):
+        with pytest.raises(ValueError, match=r"devices is 3, but .* has 2 training nodes, .*pass at most devices=2"):
+            ask()
+
+
+def test_rows_that_can_not_be_explained_are_refused(arxiv: wb.Dataset):
+    machine = wb.Machine(10e9, 5e9, 5e9, 1e11, name="a cluster's node", is_cpu=True)
+    advice = advised(arxiv, machine=machine, host_memory=reduced(arxiv))
+    with pytest.raises(ValueError, match=r"disk, static cache can't be priced: .* pass one of advice\.priced that has"):
+        advice.explain(by_reading(advice, reading="static", labor=False))
+    other: Any = "x"
+    for ask in (advice.explain, advice.code):
+        with pytest.raises(TypeError, match=r"priced is a str; pass one of advice\.priced"):
+            ask(other)
+
+
 def test_text_fits_a_terminal_and_says_why_each_idea_does_not_help(arxiv: wb.Dataset):
     for advice in (advised(arxiv), advised(arxiv, machine=GPU, devices=4), advised(arxiv, host_memory=reduced(arxiv))):
         lines = str(advice).splitlines()
@@ -553,6 +730,13 @@ def test_a_machine_without_a_disk_prices_no_reading_from_it(arxiv: wb.Dataset):
         _ = advice.best
 
 
+def test_several_devices_read_no_disk(arxiv: wb.Dataset):
+    advice = advised(arxiv, host_memory=reduced(arxiv), devices=2)
+    on_disk = [one for one in advice.priced if one.configuration.reading != "memory"]
+    assert on_disk and not any(one.can_be_priced for one in on_disk)
+    assert {one.why for one in on_disk} == {"can't be priced: what several devices read from one disk is not planned"}
+
+
 def test_the_program_places_rows_at_the_cost_that_was_priced(arxiv: wb.Dataset):
     advice = advised(arxiv, machine=GPU, devices=2)
     one = by_reading(advice, spread="placement", labor=False)
@@ -570,16 +754,18 @@ def test_data_without_features_or_training_nodes_is_refused(arxiv: wb.Dataset):
 
 
 def test_of_configurations_that_are_as_fast_the_plainest_is_advised():
-    def priced(seconds: float, fits: bool = True, **options: Any) -> Any:
-        return SimpleNamespace(
-            configuration=Configuration(**options), epoch_seconds=seconds, fits=fits, can_be_priced=True
-        )
+    def priced(seconds: float, fits: bool = True, is_exact: bool = True, **options: Any) -> Any:
+        price: dict[str, Any] = {"peak_bytes": 0, "host_bytes": 0, "link_bytes": {}, "seconds": {}, "error": 0.0}
+        price |= {"epoch_seconds": seconds, "fits": fits, "is_exact": is_exact}
+        return Priced(configuration=Configuration(**options), **price)
 
     plain, labor, static = priced(1.02), priced(1.0, labor=True), priced(1.01, reading="static")
     assert ranked([labor, static, plain]) == [plain, labor, static]
     buffer = priced(0.5, reading="buffer")
     assert ranked([buffer, labor, plain]) == [plain, labor, buffer], "it leaves neighbours out"
     assert ranked([buffer, priced(0.1, fits=False)])[0] is buffer
+    parts, cached = priced(1.0, is_exact=False, num_parts=2), priced(1.02, reading="static", cache="lru")
+    assert ranked([parts, cached])[0] is cached, "it has the losses of the plain program"
     slower = priced(1.2)
     assert ranked([slower, labor, priced(0.1, fits=False)])[0] is labor
 

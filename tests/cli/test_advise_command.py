@@ -60,7 +60,7 @@ def test_the_table_and_the_sentences_are_those_of_the_library(call: Any):
 def test_options_are_those_of_the_call(call: Any):
     _, out, err = call(*SMALL, "--gpus", "2", "--host-memory", "2GiB", "--all", machine="a100")
     assert "A100: 1.00 MiB of device memory, 2.00 GiB of host memory" in out
-    assert {"placement", "cooperation"} <= rows_of(out).keys()
+    assert {"placement", "cooperation *"} <= rows_of(out).keys()
     assert "measuring" not in err
 
 
@@ -121,6 +121,12 @@ def test_bad_options_name_value_and_remedy(call: Any, options: tuple[str, ...], 
     assert (status, out) == (1, "")
     assert message in err
     assert "sampling" not in err
+
+
+def test_too_many_devices_are_refused_before_the_data_are_loaded(call: Any):
+    status, _, err = call(*SMALL, "--gpus", "63")
+    assert status == 1
+    assert err.startswith("workbench: devices is 63"), err
 
 
 def test_data_that_has_no_features_is_refused(call: Any):

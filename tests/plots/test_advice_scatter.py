@@ -1,12 +1,13 @@
 """The picture of advice: every priced configuration at its place, marked by what it is and whether it fits."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import workbench as wb
 from tests.advisor.test_advise import GPU, advised, arxiv as arxiv, model_of, reduced
-from workbench.advisor.configuration import Configuration
+from workbench.advisor.configuration import INEXACT, SAME, Configuration
 from workbench.advisor.prices import Priced
 from workbench.plots.advice_scatter import FAMILIES, advice_scatter, family
 from workbench.plots.scatter import pareto_front
@@ -61,6 +62,15 @@ def test_every_configuration_is_a_marker_at_its_price(request: pytest.FixtureReq
         assert error == pytest.approx(one.error * one.epoch_seconds)
         assert symbol.endswith("-open") == (not one.fits)
         assert symbol.startswith("diamond") == one.configuration.changes_samples
+
+
+def test_what_changes_the_gradient_has_a_symbol_of_its_own(advice: Any):
+    priced = list(advice.priced)
+    at = next(i for i, one in enumerate(priced) if one.result == SAME)
+    priced[at] = replace(priced[at], is_exact=False)
+    figure: Any = advice_scatter(replace(advice, priced=tuple(priced)))
+    assert markers(figure)[str(priced[at].configuration)][-1].startswith("square")
+    assert "square" in {trace.marker.symbol for trace in figure.data if trace.name == INEXACT}
 
 
 def test_a_family_has_one_colour(advice: Any):

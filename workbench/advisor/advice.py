@@ -1,17 +1,19 @@
 """`advise`: which of the ideas help a graph, a model and a machine, priced from counts before any training."""
 
 import html
+import re
 import textwrap
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from workbench.advisor.configuration import CHANGES, SAME, Configuration
+from workbench.advisor.configuration import CHANGES, INEXACT, SAME, Configuration
 from workbench.advisor.counts import Counts, silent
 from workbench.advisor.machine import DISK, HERE, Machine, resolve_machine
 from workbench.advisor.prices import KAPPA, STAGES, Priced, Pricer
@@ -19,7 +21,9 @@ from workbench.advisor.script import training_script
 from workbench.core.dataset import Dataset
 from workbench.core.errors import CapacityError, available_bytes, check_at_least, check_bytes, check_type
 from workbench.core.units import format_bytes
+from workbench.datasets.load import loading_call
 from workbench.memory.estimator import has_analytic_model
+from workbench.memory.traced.dry_run import StepFailedError
 from workbench.memory.training_setup import Backend, Optimizer
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.sampler import Sampler, check_sampler
@@ -61,7 +65,8 @@ def advise(
     A few dozen batches are sampled, partitioned and estimated, and a few steps of a copy of the model are timed;
     nothing is trained. What rows on a disk need is counted even if the features fit into the host's memory, so that
     another memory is priced quickly. What was counted is kept: another call with other budgets, devices or machine
-    samples no batch again, and counts only what these ask for in addition, such as other micro-batches.
+    counts only what these ask for in addition, such as other micro-batches, or the batches of devices whose share of
+    the seeds makes few.
 
     Args:
         data: graph, features, labels and training nodes.
@@ -82,8 +87,9 @@ def advise(
 
     Raises:
         TypeError: an argument of another type.
-        ValueError: a data set without features or training nodes, a number out of range, or a model of one's own that
-            is not on a device of the machine's kind, where its memory is traced.
+        ValueError: a data set without features or training nodes, fewer of these than devices, a number out of range,
+            a model without initialised parameters to train, one that can't be called as `model(blocks, x)` for one
+            tensor, or one of one's own that is not on a device of the machine's kind, where its memory is traced.
         CapacityError: parameters and optimizer state alone exceed `memory`, so no configuration can fit.
     """
     check_at_least("devices", devices, 1, most=MOST_DEVICES)
@@ -93,7 +99,7 @@ def advise(
     check_sampler(sampler)
     counts = _counts(data, model, sampler, batch_size, optimizer, num_batches, seed, report)
     pricer = Pricer(
-        counts=counts,
+        counts=counts.for_devices(devices),
         machine=chosen,
         memory_bytes=_budget("memory", memory, chosen.device_memory_bytes),
         host_bytes=_budget("host_memory", host_memory, chosen.host_memory_bytes),
@@ -110,7 +116,11 @@ def _advice(pricer: Pricer, report: Callable[[str], object] = silent) -> "Advice
     _check_parameters(pricer)
     _check_estimable(pricer)
     report("pricing")
-    priced = [pricer.price(configuration) for configuration in pricer.candidates()]
+    try:
+        candidates = [*pricer.candidates()]
+    except StepFailedError as error:
+        raise _with_own_remedy(error) from error
+    priced = [pricer.price(configuration) for configuration in candidates]
     return Advice(pricer, tuple(ranked(priced)))
 
 
@@ -144,6 +154,7 @@ def _counts(
     """Those of an earlier call with the same arguments, or new ones."""
     check_type("data", data, Dataset, 'pass wb.load_dataset("ogbn-arxiv"), or wb.Dataset.build(graph, x, y, …)')
     check_type("model", model, nn.Module, "pass the torch.nn.Module that is to be trained")
+    _check_trainable(model)
     tensors = [(t.shape, t.dtype, t.device, t.requires_grad) for t in (data.x, data.y, *model.parameters())]
     asked = (type(sampler), repr(sampler), batch_size, optimizer, num_batches, seed)
     key = repr((data.fingerprint, model, _settings(model), tensors, asked))
@@ -168,8 +179,31 @@ def _settings(model: nn.Module) -> list[Any]:
     ]
 
 
+def _check_trainable(model: nn.Module) -> None:
+    name = type(model).__name__
+    if any(map(nn.parameter.is_lazy, chain(model.parameters(), model.buffers()))):
+        raise ValueError(f"{name} has uninitialised parameters; run one batch through it first")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError(f"{name} has no trainable parameters; pass a model with a parameter that requires gradients")
+
+
+_NOT_TAKEN = re.compile(r"(; add these parameters, or pass|\. Pass a loss) .*forward=.*", re.DOTALL)
+
+
+def _with_own_remedy(error: StepFailedError) -> StepFailedError:
+    """`advise` has neither `forward=` nor `loss_fn=`, which are the remedies elsewhere."""
+    reason, found = _NOT_TAKEN.subn("", str(error))
+    remedy = "wrap the model in a module called as (blocks, x) that returns one tensor"
+    return StepFailedError(f"{reason}; {remedy}") if found else error
+
+
 def _have_same_batches(data: Dataset, other: Dataset) -> bool:
-    """Whether graph and training nodes are equal; `dataclasses.replace` keeps the fingerprint of what it changes."""
+    """Whether graph and training nodes are equal, and the call that loads them, which is written in programs.
+
+    `dataclasses.replace` keeps the fingerprint of what it changes.
+    """
+    if loading_call(data) != loading_call(other):
+        return False
     ours, theirs = ({**one.graph._tensors(), "train_idx": one.train_idx} for one in (data, other))
     return all(_are_equal(tensor, theirs[name]) for name, tensor in ours.items())
 
@@ -203,14 +237,14 @@ def ranked(priced: Sequence[Priced]) -> list[Priced]:
     """Configurations that fit, best first, then all others.
 
     Those that leave neighbours out come after the others that fit, as no count tells what accuracy they cost. The
-    fastest is the best, or of those as fast the one that keeps the samples and has the fewest ideas.
+    fastest is the best, or of those as fast the one that keeps the result and has the fewest ideas.
     """
     fitting = sorted((one for one in priced if one.fits), key=_rank)
     rest = sorted((one for one in priced if not one.fits), key=lambda one: (not one.can_be_priced, one.epoch_seconds))
     if fitting:
         alike = [one for one in fitting if _rank(one)[0] == _rank(fitting[0])[0]]
         as_fast = [one for one in alike if one.epoch_seconds <= (1 + _TIE) * fitting[0].epoch_seconds]
-        best = min(as_fast, key=lambda one: (one.configuration.changes_samples, len(one.configuration.ideas)))
+        best = min(as_fast, key=lambda one: (one.result != SAME, len(one.configuration.ideas)))
         fitting.remove(best)
         fitting.insert(0, best)
     return [*fitting, *rest]
@@ -288,12 +322,19 @@ class Advice:
                 a configuration with another sampler.
 
         Raises:
+            TypeError: an argument of another type.
             ValueError: an expression is None, and there is no other way to get what it stands for.
             CapacityError: no configuration fits.
         """
-        configuration = (priced or self.best).configuration
+        configuration = self._chosen(priced).configuration
         options = {"device": self.pricer.device, "data": data, "model": model, "sampler": sampler}
         return training_script(configuration, self.pricer.counts, **options)
+
+    def _chosen(self, priced: Priced | None) -> Priced:
+        if priced is None:
+            return self.best
+        check_type("priced", priced, Priced, "pass one of advice.priced, or None for the best")
+        return priced
 
     def with_budgets(
         self,
@@ -326,6 +367,7 @@ class Advice:
         return _advice(
             replace(
                 before,
+                counts=before.counts.for_devices(asked),
                 machine=chosen,
                 memory_bytes=_budget("memory", memory, before.memory_bytes),
                 host_bytes=_budget("host_memory", host_memory, before.host_bytes),
@@ -339,10 +381,17 @@ class Advice:
 
         Args:
             priced: the configuration; None: the best.
+
+        Raises:
+            TypeError: an argument of another type.
+            ValueError: the configuration has no price.
+            CapacityError: no configuration fits.
         """
         import pandas as pd
 
-        one = priced or self.best
+        one = self._chosen(priced)
+        if not one.can_be_priced:
+            raise ValueError(f"{one.configuration} {one.why}; pass one of advice.priced that has a price")
         seconds = [{"term": stage, "seconds": one.seconds[stage]} for stage in STAGES]
         links = [{"term": f"rows from {link}", "bytes": nbytes} for link, nbytes in one.link_bytes.items()]
         memory = [{"term": "peak of a device", "bytes": one.peak_bytes}, {"term": "host", "bytes": one.host_bytes}]
@@ -364,11 +413,10 @@ class Advice:
             f"Use {uses}: {_seconds(best.epoch_seconds)} per epoch{faster}, within {format_bytes(best.peak_bytes)}; "
             f"{_DOES[stage]} {share:.0%} of the time."
         )
-        same = [one for one in self.priced if one.fits and not one.configuration.changes_samples]
-        if best.configuration.changes_samples and same:
-            text += (
-                f" With the samples of the plain program: {same[0].configuration}, {_seconds(same[0].epoch_seconds)}."
-            )
+        same = [one for one in self.priced if one.fits and one.result == SAME]
+        if best.result != SAME and same:
+            seconds = _seconds(same[0].epoch_seconds)
+            text += f" With the losses of the plain program: {same[0].configuration}, {seconds}."
         return text
 
     def _reasons(self) -> list[str]:
@@ -397,7 +445,7 @@ class Advice:
             first = min(fitting, key=lambda one: one.epoch_seconds)
             change = first.epoch_seconds / self.best.epoch_seconds - 1
             word = "slower" if change > 0 else "faster"
-            changes = ", and changes the samples" if first.configuration.changes_samples else ""
+            changes = f", and {first.result}" if first.result != SAME else ""
             return f"{abs(change):.0%} {word} at best ({first.configuration}){changes}"
         if others:
             return others[0].why
@@ -457,7 +505,7 @@ def _row(one: Priced) -> dict[str, Any]:
         "moved_bytes": one.moved_bytes,
         "seconds": one.epoch_seconds,
         "error": one.error,
-        "exact": CHANGES if c.changes_samples else SAME,
+        "exact": one.result,
         **{f"{stage}_seconds": one.seconds.get(stage) for stage in STAGES},
         **{f"from_{link}_bytes": one.link_bytes.get(link) for link in ("disk", "host", "device", "peer", "rank")},
         "why": one.why,
@@ -467,7 +515,11 @@ def _row(one: Priced) -> dict[str, Any]:
 WIDTH = 80
 _ROWS = 12
 _LABEL = 30
-_STAR = "* changes the samples: each step is another random estimate of the same gradient"
+_MARKS = {CHANGES: " *", INEXACT: " †", SAME: ""}
+_NOTES = {
+    CHANGES: f"* {CHANGES}: each step is another random estimate of the same gradient",
+    INEXACT: f"† {INEXACT}: a layer such as BatchNorm looks across the batch that is split",
+}
 
 
 def advice_text(advice: Any, width: int = WIDTH, *, rows: int = _ROWS, more: str = "`advice.table` has all") -> str:
@@ -483,7 +535,7 @@ def advice_text(advice: Any, width: int = WIDTH, *, rows: int = _ROWS, more: str
     lines = _aligned([_HEAD, *(_cells(one) for one in shown)])
     hidden = len(advice.priced) - len(shown)
     lines += [f"and {hidden} more: {more}"] if hidden else []
-    lines += [_STAR] * any(one.configuration.changes_samples for one in shown)
+    lines += _notes(shown)
     lines += ["", *textwrap.wrap(_about(advice.pricer), width), ""]
     first, *others = _sentences(advice)
     lines += textwrap.wrap(first, width)
@@ -503,8 +555,14 @@ def advice_html(advice: Any) -> str:
     reasons = "".join(f"<li>{reason}</li>" for reason in others)
     return (
         f"<table><caption>{html.escape(_about(advice.pricer))}</caption><thead>{_html_row(_HEAD, 'th')}</thead>"
-        f"<tbody>{rows}</tbody></table><p>{first}</p><ul>{reasons}</ul><p>{_STAR}</p>"
+        f"<tbody>{rows}</tbody></table><p>{first}</p><ul>{reasons}</ul><p>{'<br>'.join(_notes(advice.priced))}</p>"
     )
+
+
+def _notes(shown: Sequence[Priced]) -> list[str]:
+    """What the marks mean that are shown."""
+    results = {one.result for one in shown}
+    return [note for result, note in _NOTES.items() if result in results]
 
 
 def _html_row(cells: tuple[str, ...], tag: str, hover: str = "") -> str:
@@ -527,7 +585,7 @@ _HEAD = ("configuration", "fits", "peak", "moved", "seconds", "±")
 
 def _cells(one: Priced, label: str = "") -> tuple[str, ...]:
     label = label or textwrap.shorten(str(one.configuration), _LABEL - 2, placeholder="…")
-    label += " *" * one.configuration.changes_samples
+    label += _MARKS[one.result]
     if not one.can_be_priced:
         return label, "–", "–", "–", "–", "–"
     seconds, fits = f"{one.epoch_seconds:.3g}", "yes" if one.fits else "no"

@@ -17,6 +17,8 @@ Spread = Literal["alone", "placement", "cooperation", "owned"]
 
 SAME = "same result"
 CHANGES = "changes the samples"
+INEXACT = "changes the gradient"
+"""Of micro-batches, of whose seeds a layer such as BatchNorm sees only some."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +83,11 @@ class Configuration:
 
     @property
     def changes_samples(self) -> bool:
-        """Whether a step's gradient is another random estimate than without the ideas."""
-        return self.labor or self.kappa > 1 or self.leaves_neighbours_out
+        """Whether a step's gradient is another random estimate than without the ideas.
+
+        Cooperating devices draw the seeds of a step from all training nodes, others each from its share.
+        """
+        return self.labor or self.kappa > 1 or self.leaves_neighbours_out or self.spread == "cooperation"
 
     @property
     def leaves_neighbours_out(self) -> bool:

@@ -25,7 +25,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Smoothed
 from workbench.core.trace import AccessTrace
 from workbench.memory.estimator import Estimator, estimator_for
-from workbench.memory.search import Budget, smallest_fitting
+from workbench.memory.search import Budget, CandidateBuilder, lower_bound_exceeds, smallest_fitting
 from workbench.memory.traced.dry_run import work
 from workbench.memory.training_setup import Optimizer, TrainingSetup
 from workbench.outofcore.reading import expected_buckets
@@ -36,12 +36,16 @@ from workbench.sampling.labor import LaborSampler
 from workbench.sampling.loader import batches
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.sampler import Sampler
+from workbench.training.exactness.check import check_exact
 from workbench.training.profile import profile_epoch
 from workbench.training.step import train_step
 
 TRIED_BATCHES, SPLIT_BATCHES = 3, 10
 """Batches, the largest of those sampled, that are partitioned for every number of micro-batches that is tried, and for
 the one that is chosen: a smaller batch may have a larger part."""
+
+_ESTIMATED_PARTS = 64
+"""Micro-batches of a batch, those with the most nodes and edges, that are estimated."""
 
 _REPETITIONS = 4
 """Of a step that is timed: the fastest of each phase counts, as whatever else the machine does only adds time."""
@@ -107,9 +111,9 @@ class Sampled:
 
     Args:
         loader: that samples more of them.
-        batches: consecutive batches.
+        batches: consecutive batches, of one device or of several in turn.
         seconds: of sampling each.
-        batches_per_epoch: number of batches, with one of fewer seeds counted as a fraction.
+        batches_per_epoch: number of batches of all devices, with one of fewer seeds counted as a fraction.
         graph_seconds: of building the graphs of an epoch that they are sampled from; 0 for the whole graph.
     """
 
@@ -227,14 +231,22 @@ class Estimated:
     def parts(self, num_parts: int) -> Parts:
         """Divide the largest batches, or look up what is known."""
         if num_parts not in self._known:
-            self._known[num_parts] = self._counted(num_parts, self._largest(SPLIT_BATCHES))
+            count = TRIED_BATCHES if num_parts == self._limit else SPLIT_BATCHES
+            self._known[num_parts] = self._counted(num_parts, self._largest(count))
         return self._known[num_parts]
 
     def _roughly(self, num_parts: int) -> Parts:
         """Divide a few batches, or look up what is known."""
+        if num_parts == self._limit:
+            return self.parts(num_parts)
         if num_parts not in self._known | self._tried:
             self._tried[num_parts] = self._counted(num_parts, self._largest(TRIED_BATCHES))
         return (self._tried | self._known)[num_parts]
+
+    @property
+    def _limit(self) -> int:
+        """Seeds of a batch, and so the most micro-batches."""
+        return max(mb.num_seeds for mb in self.sampled.batches)
 
     def _largest(self, count: int) -> list[MiniBatch]:
         order = sorted(range(len(self._peaks)), key=lambda place: -self._peaks[place])[:count]
@@ -246,9 +258,10 @@ class Estimated:
         peaks, inputs, items, seconds = [], [], [], []
         for whole in batches:
             start = time.perf_counter()
-            micro = whole.split(self.partitioner.prepare(whole).cut(min(num_parts, whole.num_seeds)).assignment)
+            micro = whole.split(self._assignment(whole, num_parts))
             seconds.append(time.perf_counter() - start)
-            estimates = [self.estimator(part, accumulating=place > 0) for place, part in enumerate(micro)]
+            largest = sorted(range(len(micro)), key=lambda place: -work(micro[place]))[:_ESTIMATED_PARTS]
+            estimates = [self.estimator(micro[place], accumulating=place > 0) for place in largest]
             peaks.append(max(estimate.peak_bytes for estimate in estimates))
             inputs.append(sum(part.num_inputs for part in micro) / whole.num_inputs)
             items.append(sum(map(work, micro)) / work(whole))
@@ -256,16 +269,28 @@ class Estimated:
         typical = median(seconds)  # the first one may compile
         return Parts(num_parts, round(max(peaks) * unseen), fmean(inputs), fmean(items), typical)
 
+    def _assignment(self, whole: MiniBatch, num_parts: int) -> Tensor:
+        if num_parts == self._limit:  # every seed is a part
+            return torch.arange(whole.num_seeds)
+        return self.partitioner.prepare(whole).cut(min(num_parts, whole.num_seeds)).assignment
+
     def fewest(self, memory_bytes: int) -> Parts | None:
         """The fewest micro-batches that fit, as `plan_micro_batches` searches them; None: no number fits."""
         budget = Budget(memory_bytes, MARGIN, self.error)
-        limit = max(mb.num_seeds for mb in self.sampled.batches)
-        found = smallest_fitting(lambda count: budget_share(budget, self._roughly(count).peak_bytes), limit)
-        while found is not None and found <= limit:
-            if budget_share(budget, self.parts(found).peak_bytes) <= 1:
-                return self.parts(found)
-            found += 1
-        return None
+        if budget_share(budget, self.peak_bytes) > 1 and self._seeds_exceed(memory_bytes):
+            return None
+        found = smallest_fitting(lambda count: budget_share(budget, self._roughly(count).peak_bytes), self._limit)
+        while found is not None and (share := budget_share(budget, self.parts(found).peak_bytes)) > 1:
+            larger = max(found + 1, ceil(share * found))
+            found = min(larger, self._limit) if found < self._limit else None
+        return None if found is None else self.parts(found)
+
+    def _seeds_exceed(self, memory_bytes: int) -> bool:
+        """Whether the most expensive seeds of the largest batches alone prove that no number of parts fits."""
+        seen = int(memory_bytes * max(self._peaks) / self.peak_bytes)
+        budget = Budget(seen, max(MARGIN, self.error))
+        builders = (CandidateBuilder(self.estimator, self.partitioner, mb) for mb in self._largest(TRIED_BATCHES))
+        return any(lower_bound_exceeds(builder, budget) for builder in builders)
 
 
 def budget_share(budget: Budget, peak_bytes: int) -> float:
@@ -295,6 +320,9 @@ class Counts:
         seed: of the order of batches and of partitions.
         report: told what is being counted.
     """
+
+    devices = 1
+    """Devices whose batches are sampled, each those of its share of the seeds."""
 
     def __init__(
         self,
@@ -326,6 +354,30 @@ class Counts:
         self._stores: dict[int, Store] = {}
         self._buckets: dict[int, Tensor] = {}
         self._hottest: Tensor | None = None
+        self._of_devices: dict[int, Counts] = {1: self}
+
+    def for_devices(self, devices: int) -> "Counts":
+        """Counts of programs on several devices, of which each samples an equal share of the seeds, as `run_ranks`
+        trains them.
+
+        The same counts if a share has more batches than are sampled: then one last batch matters little.
+
+        Raises:
+            ValueError: fewer training nodes than devices.
+        """
+        num_train = len(self.data.train_idx)
+        if devices > num_train:
+            raise ValueError(
+                f"devices is {devices}, but {self.data.name} has {num_train} training nodes, and every device needs "
+                f"one; pass at most devices={num_train}, or a data set with more"
+            )
+        if ceil(num_train // devices / self.batch_size) > self._num_batches:
+            return self._of_devices[1]
+        if devices not in self._of_devices:
+            found = self._of_devices[devices] = copy.copy(self)
+            found.devices = devices
+            found._sampled, found._estimated, found._times = {}, {}, {}
+        return self._of_devices[devices]
 
     @property
     def row_bytes(self) -> int:
@@ -333,7 +385,8 @@ class Counts:
 
     @property
     def steps_per_epoch(self) -> int:
-        return ceil(len(self.data.train_idx) / self.batch_size)
+        """Of a device."""
+        return ceil(len(self.data.train_idx) // self.devices / self.batch_size)
 
     @property
     def fanouts(self) -> tuple[int, ...] | None:
@@ -350,6 +403,12 @@ class Counts:
     @property
     def can_depend(self) -> bool:
         return isinstance(self.sampler, NeighborSampler | LaborSampler) and self.sampler.dependence is None
+
+    @cached_property
+    def is_exact(self) -> bool:
+        """Whether gradients of micro-batches add up to the whole batch's; if not, the program warns."""
+        model = copy.deepcopy(self.model).cpu()
+        return check_exact(model, self.sampled().batches[0], in_dim=self.data.num_features).exact is not False
 
     def variant(self, *, labor: bool = False, kappa: int = 1) -> Sampler:
         """The sampler, or LABOR with its fanouts, of independent or dependent batches."""
@@ -378,14 +437,20 @@ class Counts:
         return self._in_buffer[num_partitions, capacity]
 
     def _sample(self, sampler: Sampler) -> Sampled:
-        """Whole epochs if they are short, else the first batches of one: the last, smaller one is a fraction."""
-        data, options = self.data, {"sampler": sampler, "batch_size": self.batch_size, "seed": self.seed}
-        loader = batches(data.graph, data.train_idx, **options)
-        next(iter(loader.epoch(0)))  # compiles kernels
-        whole = self.steps_per_epoch <= self._num_batches
-        count = self._num_batches // self.steps_per_epoch * self.steps_per_epoch if whole else self._num_batches
-        per_epoch = self.steps_per_epoch if whole else len(data.train_idx) / self.batch_size
-        return Sampled(loader, *timed_batches(loader, count), per_epoch)
+        """Whole epochs if they are short, else the first batches of one: the last, smaller one is a fraction.
+
+        Those of several devices are of as many of them as there are epochs to sample.
+        """
+        options = {"sampler": sampler, "batch_size": self.batch_size, "seed": self.seed}
+        share, steps = len(self.data.train_idx) // self.devices, self.steps_per_epoch
+        epochs = self._num_batches // steps
+        ids = [self.data.train_idx[rank :: self.devices][:share] for rank in range(min(self.devices, max(1, epochs)))]
+        loaders = [batches(self.data.graph, each, **options) for each in ids]
+        next(iter(loaders[0].epoch(0)))  # compiles kernels
+        count = epochs // len(ids) * steps if epochs else self._num_batches
+        per_epoch = self.devices * steps if epochs else len(self.data.train_idx) / self.batch_size
+        found, seconds = zip(*(timed_batches(loader, count) for loader in loaders), strict=True)
+        return Sampled(loaders[0], sum(found, ()), sum(seconds, ()), per_epoch)
 
     def estimated(self, device: str, *, labor: bool = False) -> Estimated:
         """Peaks on a kind of device, "cpu" or "cuda".

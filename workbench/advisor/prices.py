@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.advisor.configuration import Configuration
+from workbench.advisor.configuration import CHANGES, INEXACT, SAME, Configuration
 from workbench.advisor.counts import MARGIN, Counts, Estimated, Parts, Sampled, StepTime, default_loss
 from workbench.advisor.machine import Machine
 from workbench.advisor.work import StepWork, step_work
@@ -78,6 +78,7 @@ class Priced:
         epoch_seconds: of an epoch, with what overlaps.
         error: half the width of the interval that the seconds are expected in, relative to them.
         why: why it does not fit, or can't be priced; "" if it fits.
+        is_exact: whether its micro-batches, if any, compute the gradient of the whole batch.
     """
 
     configuration: Configuration
@@ -89,6 +90,12 @@ class Priced:
     epoch_seconds: float
     error: float
     why: str = ""
+    is_exact: bool = True
+
+    @property
+    def result(self) -> str:
+        """How its losses differ from those of the plain program, but for rounding and the random numbers of dropout."""
+        return CHANGES if self.configuration.changes_samples else SAME if self.is_exact else INEXACT
 
     @property
     def choice(self) -> Mapping[str, Any]:
@@ -182,9 +189,11 @@ class Pricer:
         """
         counts, p = self.counts, self._partitions
         counts.hottest_rows()
-        counts.buckets(p)
         ways = product((False, True) if counts.can_be_labor else (False,), (1, KAPPA) if counts.can_depend else (1,))
         _ = [counts.sampled(labor=labor, kappa=kappa).one_epoch for labor, kappa in ways]
+        if p < 2:
+            return
+        counts.buckets(p)
         if self.measured:
             counts.step_time(self.device, buffer=(p, max(2, p // 4)))
 
@@ -221,7 +230,7 @@ class Pricer:
         rows = self._pool_rows
         if rows < 1:
             return
-        if not self._knows_disk:
+        if not self._knows_disk or self.devices > 1:
             yield replace(plain, reading="static", held_rows=rows)  # and the reason why it has no price
             return
         plain = replace(plain, held_rows=rows, gap_bytes=self._gap_bytes)
@@ -270,10 +279,12 @@ class Pricer:
     def _partitions(self) -> int:
         """As MariusGNN chooses them: p = min(features / D, √(edges / D)) of disk reads of D bytes.
 
-        A buffer does few reads at the same time, so that only long ones take the disk's bandwidth.
+        A buffer does few reads at the same time, so that only long ones take the disk's bandwidth. There are no more
+        partitions than nodes; fewer than 2 are no buffer.
         """
-        read, edges = max(self.disk.read_bytes, MAX_READ), EDGE_BYTES * self.counts.data.graph.num_edges
-        return min(MOST_PARTITIONS, max(_FEWEST_PARTITIONS, min(self.feature_bytes // read, isqrt(edges // read))))
+        graph, read = self.counts.data.graph, max(self.disk.read_bytes, MAX_READ)
+        chosen = min(self.feature_bytes // read, isqrt(EDGE_BYTES * graph.num_edges // read))
+        return min(MOST_PARTITIONS, graph.num_nodes, max(_FEWEST_PARTITIONS, chosen))
 
     @property
     def _gap_bytes(self) -> int:
@@ -291,6 +302,13 @@ class Pricer:
             number = len(sampled.one_epoch)
             is_whole = number >= sampled.batches_per_epoch
             partition_rows = ceil(len(self.counts.data.x) / self._partitions)
+            buffer: dict[str, Any] = {
+                "num_edges": self.counts.data.graph.num_edges,
+                "edge_bytes": EDGE_BYTES,
+                "num_partitions": self._partitions,
+                "num_train_partitions": ceil(len(self.counts.data.train_idx) / partition_rows),
+                "buckets": self.counts.buckets(self._partitions),
+            }
             self._readings[labor, kappa] = plan_reading(
                 sampled.one_epoch,
                 num_rows=len(self.counts.data.x),
@@ -299,11 +317,7 @@ class Pricer:
                 disk=self.disk,
                 groups=[group for group in GROUPS if is_whole or group == 1 or 2 * group <= number],
                 margin=1 - 1 / sampled.growth,
-                num_edges=self.counts.data.graph.num_edges,
-                edge_bytes=EDGE_BYTES,
-                num_partitions=self._partitions,
-                num_train_partitions=ceil(len(self.counts.data.train_idx) / partition_rows),
-                buckets=self.counts.buckets(self._partitions),
+                **(buffer if self._partitions > 1 else {}),
             )
         return self._readings[labor, kappa]
 
@@ -323,10 +337,10 @@ class Pricer:
         estimated = self.counts.estimated(self.device, labor=c.labor)
         parts = estimated.parts(c.num_parts)
         rows = _Rows(self, c, sampled, parts)
-        steps = sampled.batches_per_epoch / c.devices
+        steps = self._steps(c, sampled)
         peak_bytes = parts.peak_bytes + rows.device_bytes
         host_bytes = rows.host_bytes
-        seconds = self._seconds(c, sampled, parts, rows)
+        seconds = self._seconds(c, sampled, parts, rows, steps)
         why = self._why_not(estimated, with_margin(estimated, parts) + rows.device_bytes, host_bytes)
         inputs, items = sampled.inputs.error, sampled.work.error
         fit = self._step_time(c).residual if self.measured else 0.25
@@ -340,7 +354,15 @@ class Pricer:
             epoch_seconds=self._elapsed(c, seconds, sampled.batches_per_epoch * rows.ahead_seconds),
             error=max(inputs, items) + fit,
             why=why,
+            is_exact=c.num_parts == 1 or self.counts.is_exact,
         )
+
+    def _steps(self, c: Configuration, sampled: Sampled) -> float:
+        """Steps of a device per epoch."""
+        if c.spread != "cooperation":
+            return sampled.batches_per_epoch / c.devices
+        steps = len(self.counts.data.train_idx) / (c.devices * self.counts.batch_size)
+        return steps if steps > _GLOBAL_BATCHES else ceil(steps)
 
     def _sampled(self, c: Configuration) -> Sampled:
         if c.reading == "buffer":
@@ -355,9 +377,19 @@ class Pricer:
             return f"needs {format_bytes(host_bytes)} of {format_bytes(self.host_bytes)} of host memory"
         return ""
 
-    def _seconds(self, c: Configuration, sampled: Sampled, parts: Parts, rows: "_Rows") -> dict[str, float]:
-        """Seconds per epoch by stage. The host samples, divides and gathers for all devices, which copy at once."""
-        per_device, per_epoch = sampled.batches_per_epoch / c.devices, sampled.batches_per_epoch
+    def _seconds(
+        self, c: Configuration, sampled: Sampled, parts: Parts, rows: "_Rows", per_device: float
+    ) -> dict[str, float]:
+        """Seconds per epoch by stage. The host samples, divides and gathers for all devices, which copy at once.
+
+        Args:
+            c: the configuration.
+            sampled: the batches.
+            parts: what dividing them costs.
+            rows: what a batch reads.
+            per_device: steps of a device.
+        """
+        per_epoch = c.devices * per_device
         sampling = median(sampled.seconds) * (self._step_time(c).sampling if self.measured else 1)
         return {
             "sample": per_epoch * sampling * (2 if c.reading == "packed" else 1) + sampled.graph_seconds,
@@ -477,6 +509,8 @@ class _Rows:
 
     def _from_disk(self) -> None:
         pricer, c = self._pricer, self._c
+        if c.devices > 1:
+            raise ValueError("what several devices read from one disk is not planned")
         self.host_bytes = pricer.graph_bytes + c.held_rows * self._row_bytes
         if c.reading == "static":
             nbytes, reads = self._missed_reads()
@@ -539,8 +573,9 @@ class _Rows:
         """Each host has the rows of its device's nodes; rows of others are fetched once per window of batches."""
         pricer, c, machine, counts = self._pricer, self._c, self._pricer.machine, self._pricer.counts
         owner = partition_graph(counts.data.graph, c.devices, method="random", seed=counts.seed)
-        remote = WindowUnions.of(ids[owner[ids] != 0] for ids in self._sampled.trace).counts(c.window)
-        every = WindowUnions.of(self._sampled.trace).counts(c.window)
+        window = min(c.window, ceil(len(counts.data.train_idx) // c.devices / counts.batch_size))  # ends with the epoch
+        remote = WindowUnions.of(ids[owner[ids] != 0] for ids in self._sampled.trace).counts(window)
+        every = WindowUnions.of(self._sampled.trace).counts(window)
         fetched = float(remote.sum()) / len(self._sampled.batches)
         staged = int(every.max()) * self._row_bytes
         self.host_bytes = pricer.graph_bytes + ceil(pricer.feature_bytes / c.devices) + staged
@@ -556,9 +591,8 @@ class _Rows:
         counts = pricer.counts
         seeds = counts.data.train_idx[permutation(counts.seed, len(counts.data.train_idx))]
         owner = partition_graph(counts.data.graph, c.devices, method="random", seed=counts.seed)
-        found, size = [], c.devices * counts.batch_size
-        for step in range(_GLOBAL_BATCHES):
-            batch = seeds[step * size % max(1, len(seeds) - size) :][:size]
+        found: list[PeCounts] = []
+        for step, batch in enumerate(seeds.split(c.devices * counts.batch_size)[:_GLOBAL_BATCHES]):
             sampled = cooperative_batches(
                 counts.data.graph,
                 batch,

@@ -186,7 +186,7 @@ def _in_one_process(c: Configuration, counts: Counts, device: str, epochs: int, 
     if c.reading == "buffer":
         lines += _buffer(c, counts, step)
     else:
-        lines += [*_store(c, counts, device), "y = data.y", *_loader(counts), *_loop(c, counts, device, step)]
+        lines += [*_store(c, counts, f'"{device}"'), "y = data.y", *_loader(counts), *_loop(c, counts, device, step)]
     lines += [
         "",
         "",
@@ -211,11 +211,11 @@ def _step(c: Configuration) -> str:
 
 
 def _store(c: Configuration, counts: Counts, device: str) -> list[str]:
-    """Lines that define `x`, the features as the program reads them."""
+    """Lines that define `x`, the features as the program reads them from an expression of its device."""
     rows = ", rows=probability.argsort(descending=True)" if "static" in (c.cache, c.reading) else ""
     before = _access_probability(counts) if rows else []
     if c.cache:
-        cached = f'wb.MemoryRows(data.x), {c.cached_rows}, policy="{c.cache}", device="{device}"{rows}'
+        cached = f'wb.MemoryRows(data.x), {c.cached_rows}, policy="{c.cache}", device={device}{rows}'
         return [*before, f"x = wb.CachedRows({cached})"]
     if c.reading == "memory":
         return ["x = data.x"]
@@ -337,8 +337,10 @@ def _on_ranks(c: Configuration, counts: Counts, device: str, epochs: int, what: 
     else:
         lines += [
             "    ids = data.train_idx[rank::world]",
-            "    ids, x = ids[: len(data.train_idx) // world], data.x  # equally many on all ranks",
+            "    ids = ids[: len(data.train_idx) // world]  # equally many on all ranks",
         ]
+    if c.spread == "alone":
+        lines += [f"    {line}" for line in _store(c, counts, 'f"cuda:{rank}"' if cuda else '"cpu"')]
     if c.spread == "placement":
         lines += [
             *(f"    {line}" for line in _access_probability(counts)),

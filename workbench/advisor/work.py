@@ -47,13 +47,16 @@ def step_work(model: nn.Module, mb: MiniBatch, x: Any, y: Any, loss_fn: Callable
     """
     model = copy.deepcopy(model).cpu()
     optimizer = torch.optim.Adam(model.parameters())
-    rows, counted = [], _CountBytes()
+    rows, counted, inside = [], _CountBytes(), set[nn.Module]()
 
     def note(module: nn.Module, args: tuple[Any, ...]) -> None:
+        if module in inside:  # its work is that of the layer around it
+            return
         blocks = [arg for arg in args if isinstance(arg, Block)]
         tensors = [arg for arg in args if isinstance(arg, Tensor) and arg.is_floating_point()]
         if blocks and tensors:
             rows.append((blocks[0].num_edges, tensors[0][:1].nbytes))
+            inside.update(inner for inner in module.modules() if inner is not module)
 
     with deferred_interrupt(), ExitStack() as stack:
         for module in model.modules():

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 import workbench as wb
-from workbench.advisor.advice import advice_text
+from workbench.advisor.advice import MOST_DEVICES, advice_text
 from workbench.advisor.machine import HERE, resolve_machine
 from workbench.cli.options import FAST_PARTITIONERS
 from workbench.core.dataset import Dataset
@@ -405,7 +405,7 @@ def advise_on(asked: SimpleNamespace, report: Callable[[str], object]) -> Advise
     for name, value in budgets.items():
         check_bytes(name.replace("_", "-"), value)
     check_at_least("batch-size", asked.batch_size, 1)
-    check_at_least("devices", asked.devices, 1)
+    check_at_least("devices", asked.devices, 1, most=MOST_DEVICES)
     check_at_least("batches", asked.batches, 2)
     if asked.machine == HERE:
         report("measuring this machine")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import plotly.graph_objects as go
 
 from workbench.advisor.advice import Advice
-from workbench.advisor.configuration import CHANGES, Configuration
+from workbench.advisor.configuration import CHANGES, INEXACT, SAME, Configuration
 from workbench.advisor.prices import Priced
 from workbench.core.units import format_bytes
 from workbench.plots.axes import bold, log_axis, unit_of, with_unit
@@ -15,7 +15,7 @@ from workbench.plots.style import FAINT, INK, PALETTE, titled
 FAMILIES = ("plain", "cache on the device", "disk", "placement", "cooperation", "rows of owners")
 """Families of ideas, by where rows come from; each has a colour."""
 
-_SAME, _CHANGES = "circle", "diamond"
+_SYMBOLS = {SAME: "circle", CHANGES: "diamond", INEXACT: "square"}
 _NEAR = 8  # times the largest peak; the line of a larger budget would squeeze the points together
 
 
@@ -54,12 +54,13 @@ def advice_scatter(advice: Advice) -> go.Figure:
     figure = go.Figure(_front([one for one in shown if one.fits], size, seconds))
     for place, name in enumerate(FAMILIES):
         if members := [one for one in shown if family(one.configuration) == name]:
-            figure.add_trace(_entry(name, PALETTE[place], _SAME))
+            figure.add_trace(_entry(name, PALETTE[place], _SYMBOLS[SAME]))
             figure.add_trace(_markers(members, name, PALETTE[place], size, seconds))
-    if any(one.configuration.changes_samples for one in shown):
-        figure.add_trace(_entry(CHANGES, FAINT, _CHANGES))
+    for result in (CHANGES, INEXACT):
+        if any(one.result == result for one in shown):
+            figure.add_trace(_entry(result, FAINT, _SYMBOLS[result]))
     if not all(one.fits for one in shown):
-        figure.add_trace(_entry("does not fit", FAINT, f"{_SAME}-open"))
+        figure.add_trace(_entry("does not fit", FAINT, f"{_SYMBOLS[SAME]}-open"))
     if near:
         figure.add_vline(budget / size, line={"color": INK, "dash": "dash", "width": 1})
     peaks = [one.peak_bytes / size for one in shown] + [budget / size] * near
@@ -142,8 +143,7 @@ def _markers(members: Sequence[Priced], name: str, color: str, size: float, seco
 
 
 def _symbol(one: Priced) -> str:
-    symbol = _CHANGES if one.configuration.changes_samples else _SAME
-    return symbol if one.fits else f"{symbol}-open"
+    return _SYMBOLS[one.result] + ("" if one.fits else "-open")
 
 
 def _hover(one: Priced) -> str:
