@@ -57,6 +57,7 @@ ALLOWED = {
         "temporary_files",
         "TemporaryDirectory",
     ): "stores that programs write",
+    ("experiments/beyond/advisor.py", "run", "TemporaryDirectory"): "a folder on the disk that is measured",
     ("experiments/beyond/from_disk.py", "run", "TemporaryDirectory"): "features that one point reads",
     ("experiments/beyond/limited_training.py", "save", "save"): "in the folder of one point, before anything reads it",
     ("experiments/beyond/memory_group.py", "__enter__", "write_text"): "settings of the system, which are no files",

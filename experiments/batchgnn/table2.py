@@ -146,7 +146,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             beside_paper(table, reported),
             value="share",
             by=["rival"],
-            most=1.0,
+            most=claims.LESS,
         ),
     ]
 

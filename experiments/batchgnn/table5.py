@@ -126,8 +126,8 @@ def _cache(found: Any) -> Iterator[Finding]:
     papers = found.dataset.map(short_name) == "papers100M"
     statement = "with the aggregation cache a macrobatch fetches"
     bounds: dict[str, tuple[Any, str, Any]] = {
-        "cache-fetches-more": (~papers, "more rows on arxiv and products", {"least": 1.0}),
-        "cache-fetches-fewer": (papers, "fewer rows on papers100M", {"most": 1.0}),
+        "cache-fetches-more": (~papers, "more rows on arxiv and products", {"least": claims.MORE}),
+        "cache-fetches-fewer": (papers, "fewer rows on papers100M", {"most": claims.LESS}),
     }
     for name, (where, text, bound) in bounds.items():
         if where.any():
@@ -154,7 +154,13 @@ def _metis(table: pd.DataFrame) -> Finding:
     both: Any = pd.DataFrame({"ratio": ways["metis"] / ways["macrobatch"]}).dropna()
     statement = "mini-batches one by one with METIS owners fetch more than a macrobatch with random owners"
     return claims.within(
-        "metis-does-not-replace-it", statement, both.reset_index(), value="ratio", by=keys, least=1.0, form=".2f"
+        "metis-does-not-replace-it",
+        statement,
+        both.reset_index(),
+        value="ratio",
+        by=keys,
+        least=claims.MORE,
+        form=".2f",
     )
 
 

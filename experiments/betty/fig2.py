@@ -213,7 +213,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             largest,
             value="fills",
             by=["panel", "dataset"],
-            least=1,
+            least=claims.MORE,
             form=".0%",
         ),
         claims.within(

@@ -164,8 +164,9 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
-    rows: Any = medians(table)
-    auto = rows[rows.choice == "auto (largest)"].set_index("dataset").largest_to_reg
+    rows = shown(table)
+    ways: dict[str, Any] = {"among": "choice", "between": ("auto (largest)", "reg"), "by": CASE}
+    auto = claims.method_ratios(rows, value="largest_inputs", **ways)
     return Title("The largest part by auto has {auto:.2f} times the inputs of REG's", auto=auto)
 
 

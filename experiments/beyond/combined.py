@@ -18,7 +18,7 @@ import workbench as wb
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import decided_within, expected_within, mean_intervals
+from workbench.experiment.interval import decided_within, mean_intervals
 from workbench.experiment.title import Title
 
 IDEAS: Mapping[str, str] = {
@@ -204,27 +204,27 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     found = gains(table)
-    options: dict[str, Any] = {"value": "beyond_product", "by": ["dataset", "ideas"], "proven": True, "form": "+.1%"}
+    options: dict[str, Any] = {"value": "beyond_product", "by": ["dataset", "ideas"], "form": "+.1%"}
     alone: Any = (found[("dependence",)] - 1).reset_index(name="change")
     statement = f"alone, dependent batches fetch as many rows as independent ones, within {ALONE:.0%}"
     bounds: dict[str, Any] = {"value": "change", "by": ["dataset"], "least": -ALONE, "most": ALONE, "form": "+.1%"}
     return [
         decided_within("dependence-alone", statement, alone, **bounds),
-        expected_within(
+        decided_within(
             "dependence-needs-memory",
             "dependent batches gain more with a macrobatch or a cache than the product of both gains",
             pairs(found, NEED_MEMORY),
             least=0.0,
             **options,
         ),
-        expected_within(
+        decided_within(
             "memories-cancel",
             "macrobatch, cache and placement together gain less than the product: they spare the same rows",
             pairs(found, CANCEL),
             most=0.0,
             **options,
         ),
-        expected_within(
+        decided_within(
             "memory-spares-micro-batches",
             "what micro-batches fetch in addition, a macrobatch, a cache or placed rows save again",
             pairs(found, SPARED),

@@ -142,7 +142,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             longer,
             mapped.assign(ratio=mapped.epoch_seconds / ahead.reindex(mapped.index)).reset_index(),
             value="ratio",
-            least=1,
+            least=claims.MORE,
             by=by,
             form=".2f",
             timed=True,

@@ -16,7 +16,7 @@ from experiments.cooperative.samplers import SamplerName, build_sampler
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import expected_within, mean_intervals
+from workbench.experiment.interval import decided_within, mean_intervals
 from workbench.experiment.title import Title
 from workbench.sampling.batches import EpochOrder
 
@@ -146,17 +146,16 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         "fetched": (3.0, f"{ends}, 3 times fewer rows are fetched"),
     }
     found = [
-        replace(expected_within(f"{name}-ratio", statement, together, value=name, by=CASE, least=least), sized=True)
+        replace(decided_within(f"{name}-ratio", statement, together, value=name, by=CASE, least=least), sized=True)
         for name, (least, statement) in at_least.items()
     ]
-    fewer = expected_within(
+    fewer = decided_within(
         "cooperation-misses-less",
         "at every κ the miss rate of cooperating PEs is below that of independent ones",
         _ratios(table),
         value="miss",
         by=[*CASE, "kappa"],
         least=1.0,
-        proven=True,
     )
     cooperative: Any = table.query("minibatching == 'cooperative'")
     falling: dict[str, Any] = {"value": "miss_rate", "along": "kappa", "by": CASE, "falling": True}

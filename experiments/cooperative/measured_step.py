@@ -202,7 +202,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     same = "where measurements tell which approach takes less time, the model says the same"
     told: Any = rows[(rows.ratio_high < 1) | (rows.ratio_low > 1)]
     options: dict[str, Any] = {"by": CASE, "form": ".2f", "timed": True}
-    found = [claims.within("faster", less, rows, value="ratio", most=1, **options)]
+    found = [claims.within("faster", less, rows, value="ratio", most=claims.LESS, **options)]
     if len(told):
         agree = told.assign(agree=((told.ratio < 1) == (told.modelled_ratio < 1)).astype(float))
         found.append(claims.within("as-modelled", same, agree, value="agree", least=1, **options))

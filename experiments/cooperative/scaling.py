@@ -154,7 +154,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             several.query("model == 'gcn'"),
             value="modelled_time_without_products",
             by=[*CASE, "num_pes"],
-            least=1.0,
+            least=claims.MORE,
         ),
         claims.least(
             "metis-exchanges-less",

@@ -73,7 +73,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             cooperative.assign(share=cooperative.copy_exchange_seconds / cooperative.copy_local_seconds),
             value="share",
             by=CASE,
-            most=1.0,
+            most=claims.LESS,
         ),
         claims.within(
             "cross-ratio",

@@ -79,7 +79,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             rows,
             value=column,
             by=KEYS,
-            least=1.0,
+            least=claims.MORE,
         )
         for column, suffix in _SUFFIXES.items()
     ]

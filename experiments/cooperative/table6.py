@@ -51,7 +51,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             rows,
             value="modelled_gain",
             by=[*CASE, "approach"],
-            least=1.0,
+            least=claims.MORE,
         ),
         claims.least(
             "cooperation-gains-more",

@@ -12,7 +12,7 @@ from experiments.cooperative.samplers import SamplerName, build_sampler
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import expected_within, mean_intervals
+from workbench.experiment.interval import decided_within, mean_intervals
 from workbench.experiment.title import Title
 
 CASE = ["dataset", "sampler", "num_ranks"]
@@ -113,7 +113,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             along="num_ranks",
             by=["dataset", "sampler"],
         ),
-        expected_within(
+        decided_within(
             "share-per-edge",
             "with random owners (P − 1)/P of the edges cross, within 1 %",
             _edge_shares(cooperative),

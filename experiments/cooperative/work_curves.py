@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import expected_within, mean_intervals
+from workbench.experiment.interval import decided_within, mean_intervals
 
 CASE = ["dataset", "task", "sampler"]
 ORDER = ("RW", "NS", "LABOR-0", "LABOR-*")
@@ -54,7 +55,9 @@ def never_rises(name: str, statement: str, table: pd.DataFrame, value: str) -> F
         steps = pairwise(of_size.items())
         rows += [(*case, permutation, f"{a:,} → {b:,}", y / x - 1) for (a, x), (b, y) in steps]
     changes = pd.DataFrame(rows, columns=[*CASE, "permutation", "batch_sizes", "change"])
-    return expected_within(name, statement, changes, value="change", by=[*CASE, "batch_sizes"], most=0.0)
+    return decided_within(
+        name, statement, changes, value="change", by=[*CASE, "batch_sizes"], most=0.0, margin=claims.MARGIN
+    )
 
 
 def concave(name: str, statement: str, table: pd.DataFrame, value: str) -> Finding:
@@ -74,7 +77,9 @@ def concave(name: str, statement: str, table: pd.DataFrame, value: str) -> Findi
         bends = pairwise(zip(sizes[:-1], sizes[1:], slopes, strict=True))
         rows += [(*case, permutation, f"{a:,}, {b:,}, {c:,}", y - x) for (a, _, x), (b, c, y) in bends]
     changes = pd.DataFrame(rows, columns=[*CASE, "permutation", "batch_sizes", "bend"])
-    return expected_within(name, statement, changes, value="bend", by=[*CASE, "batch_sizes"], most=0.0)
+    return decided_within(
+        name, statement, changes, value="bend", by=[*CASE, "batch_sizes"], most=0.0, margin=claims.MARGIN
+    )
 
 
 def savings(table: pd.DataFrame) -> pd.DataFrame:
@@ -100,14 +105,13 @@ def more_concave(table: pd.DataFrame) -> list[Finding]:
     by = ["dataset", "task", "permutation"]
     saved: Any = savings(table).pivot_table("saved", by, "sampler").reset_index()
     return [
-        expected_within(
+        decided_within(
             f"{_short(more)}-more-concave-than-{_short(less)}",
             f"the work is more concave with {more} than with {less}: a batch saves more of the work of single items",
             saved.assign(excess=saved[less] - saved[more]),
             value="excess",
             by=["dataset", "task"],
             most=0.0,
-            proven=True,
         )
         for less, more in pairwise(name for name in ORDER if name in saved)
     ]
@@ -145,14 +149,13 @@ def fewer_inputs(table: pd.DataFrame) -> list[Finding]:
     by = ["dataset", "task", "batch_size", "permutation"]
     inputs: Any = table.pivot_table("num_inputs", by, "sampler").reset_index()
     return [
-        expected_within(
+        decided_within(
             f"{_short(fewer)}-fewer-inputs-than-{_short(more)}",
             f"{fewer} reads fewer nodes than {more} at every batch size",
             inputs.assign(excess=inputs[fewer] / inputs[more] - 1),
             value="excess",
             by=["dataset", "task", "batch_size"],
             most=0.0,
-            proven=True,
         )
         for more, fewer in pairwise(name for name in ORDER[1:] if name in inputs)
     ]

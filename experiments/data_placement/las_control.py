@@ -128,7 +128,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     ]
     if len(grown):
         told = "where f has grown, loading takes less time than in the first epoch"
-        found.append(claims.within("loads-faster", told, grown, value="loading", by=CASE, most=1.0, form=".1%"))
+        found.append(claims.within("loads-faster", told, grown, value="loading", by=CASE, most=claims.LESS, form=".1%"))
     return found
 
 

@@ -55,7 +55,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             _rise(rows[rows.method == "LAS, published"]),
             value="rise",
             by=by,
-            least=0.0,
+            least=claims.MARGIN,
         ),
     ]
 

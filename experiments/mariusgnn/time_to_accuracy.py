@@ -77,7 +77,9 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         ratio = (wide[DGL] / wide[DISK]).reset_index(name="ratio")
         statement = "and does so sooner than DGL's"
         found.append(
-            claims.within("sooner-than-dgl", statement, ratio, value="ratio", by=CASE, least=1, form=".2f", timed=True)
+            claims.within(
+                "sooner-than-dgl", statement, ratio, value="ratio", by=CASE, least=claims.MORE, form=".2f", timed=True
+            )
         )
     return found
 

@@ -39,6 +39,19 @@ def test_ties_hold_only_without_a_margin_and_absent_rivals_are_left_out():
     assert least(one_less.assign(bytes=one_less.bytes - 9 * (one_less.method == "reg"))).held
 
 
+def test_a_case_without_a_rival_that_others_have_is_lost():
+    lacking = TABLE.query("method != 'range' or k != 4").assign(
+        bytes=lambda rows: rows.bytes - 5 * (rows.method == "reg")
+    )
+    assert least(lacking, rivals=["metis"]).held
+    for check in (least, ratio):
+        found = check(lacking) if check is least else ratio(lacking, median=1.0)
+        assert not found.held
+        assert "bytes of 1 row is missing, NaN or infinite, first data x, k 4, range" in found.evidence
+    without = lacking.query("k != 4 or method == 'reg'")
+    assert not least(without).held, "nor is one that has the winner alone"
+
+
 def test_a_case_that_the_winner_failed_is_lost():
     failed = TABLE.query("method != 'reg' or k != 4")
     assert not least(failed, rivals=["range"]).held
@@ -83,11 +96,17 @@ def test_a_ratio_of_nothing_to_nothing_is_1_and_to_something_infinite():
     assert ratio(some, median=2).evidence.startswith("median inf")
 
 
-def test_a_case_that_the_winner_failed_counts_and_one_without_rivals_does_not():
+def test_a_case_that_the_winner_failed_counts():
     failed = TABLE.query("method != 'reg' or k != 4")
     assert not ratio(failed, median=2).held
-    alone = TABLE.query("method == 'reg' or k != 4")
-    assert ratio(alone, median=0.84, worst=0.84).held
+
+
+def test_every_group_of_cases_has_the_median():
+    two = pd.concat([TABLE, TABLE.assign(data="y", bytes=TABLE.bytes.where(TABLE.method != "reg", 30))])
+    assert ratio(two, median=2.0).held
+    assert ratio(two, median=4.0, groups=["data"]).held
+    lost = ratio(two, median=2.0, groups=["data"])
+    assert not lost.held and lost.evidence.startswith("median of data y 3.75 (wanted: 2)")
     with pytest.raises(ValueError, match="nothing to compare"):
         ratio(rivals=["spectral"], median=1)
 

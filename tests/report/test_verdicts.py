@@ -131,6 +131,23 @@ def test_a_recorded_table_with_fewer_points_than_its_grid_is_incomplete(figure: 
     assert "1 incomplete" in paper_row([one])
 
 
+@pytest.mark.parametrize("part", ["check", "compare"])
+def test_an_incomplete_table_may_lack_what_a_check_needs(
+    figure: Experiment, store: FileStore, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    file = record(figure.runs(size="smoke", store=store))
+
+    def fails(*_: object) -> None:
+        raise ValueError("nothing to compare")
+
+    monkeypatch.setattr(Experiment, part, fails)
+    with pytest.raises(ValueError, match="nothing to compare"):
+        verdicts([figure], {})
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    (one,) = verdicts([figure], {})
+    assert "◌ incomplete (2 of 3)" in figure_rows([one], "toys.md")
+
+
 def test_a_recorded_table_of_another_grid_is_incomplete(figure: Experiment, store: FileStore) -> None:
     record(figure.runs(size="smoke", store=store, overrides={"number": [7]}))
     (one,) = verdicts([figure], {})

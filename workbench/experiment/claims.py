@@ -9,6 +9,7 @@ accuracies of systems count only if these have learnt (`once_trained`).
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import exp, log
 from typing import Any
 
 import pandas as pd
@@ -19,6 +20,9 @@ from workbench.experiment.title import case_words, plain, quantity
 
 MARGIN = 0.01
 """Relative difference below which values count as equal: none of them is the least, and their series does not rise."""
+
+LESS, MORE = 1 - MARGIN, 1 + MARGIN
+"""Bounds of a ratio whose numerator is less, or more, than its denominator."""
 
 
 def least(
@@ -44,7 +48,7 @@ def least(
             is lost.
         among: column that tells the methods apart.
         winner: method that should have the least value.
-        rivals: methods to compare with; those that are not in the table are skipped.
+        rivals: methods to compare with; those that are not in the table are skipped. A case that lacks another is lost.
         by: columns that identify a case.
         margin: relative difference by which it must be smaller; 0 for claims that allow a tie ("no more than").
         timed: the value is in seconds, which alone decide about time; no test asserts the finding.
@@ -56,7 +60,7 @@ def least(
     ratios = (cases[winner] / cases[rivals].min(axis=1)).fillna(
         float("inf")
     )  # a case in which the winner failed is lost
-    lost = _undefined_rivals(table, value, among, [winner, *rivals])
+    lost = _lost_rows(table, value, among, by, [winner, *rivals])
     won = int((ratios <= 1 - margin).sum())
     worst, best = (
         f"{case_words(by, at)}: {plain(winner)} {ratio - 1:+.1%} against "
@@ -80,6 +84,7 @@ def ratio(
     by: Sequence[str],
     median: float,
     worst: float = float("inf"),
+    groups: Sequence[str] = (),
     timed: bool = False,
 ) -> Finding:
     """Check the ratio of one method's value to the least of its rivals': its median over cases, and its maximum.
@@ -89,13 +94,14 @@ def ratio(
         statement: the part of the claim, in one sentence.
         table: rows of an experiment.
         value: column to compare, not negative; the median of the rows of a case counts. 0 over 0 is a ratio of 1. The
-            ratio of a case without a value of the winner alone is infinite; a case without rivals is skipped.
+            ratio of a case without a value of the winner alone is infinite.
         among: column that tells the methods apart.
         winner: method whose value is the numerator.
-        rivals: methods to compare with; those that are not in the table are skipped.
+        rivals: methods to compare with; those that are not in the table are skipped. A case that lacks another is lost.
         by: columns that identify a case.
         median: upper bound of the median ratio.
         worst: upper bound of every ratio.
+        groups: of `by`, columns that identify groups of cases, of which each must have the median; none: all are one.
         timed: the value is in seconds, which alone decide about time; no test asserts the finding.
 
     Raises:
@@ -103,11 +109,13 @@ def ratio(
     """
     cases, rivals = _rivalry(table, value, among, by, winner, rivals)
     ratios = _over(cases[winner], cases[rivals].min(axis=1)).fillna(float("inf"))
-    lost = _undefined_rivals(table, value, among, [winner, *rivals])
-    middle, most = float(ratios.median()), float(ratios.max())
+    lost = _lost_rows(table, value, among, by, [winner, *rivals])
+    medians: Any = ratios.groupby([*groups], sort=False).median() if groups else pd.Series([ratios.median()])
+    middle, most = float(medians.max()), float(ratios.max())
+    of = f" of {case_words(groups, medians.idxmax())}" if groups else ""
     evidence = (
-        f"median {middle:.3g} (wanted: {median:g}), {int((ratios <= median).sum())} of {len(ratios)} cases within it; "
-        f"best {ratios.min():.3g}, {case_words(by, ratios.idxmin())}; worst {most:.3g}"
+        f"median{of} {middle:.3g} (wanted: {median:g}), {int((ratios <= median).sum())} of {len(ratios)} cases within "
+        f"it; best {ratios.min():.3g}, {case_words(by, ratios.idxmin())}; worst {most:.3g}"
         f"{'' if worst == float('inf') else f' (wanted: {worst:g})'}, {case_words(by, ratios.idxmax())}"
     )
     evidence = with_undefined(evidence, lost, value, [*by, among])
@@ -401,7 +409,7 @@ def _summary(values: Any, over: str) -> float:
     if not values.abs().lt(float("inf")).all():
         return float("nan")
     if over == "geometric mean":
-        return float(values.prod() ** (1 / len(values)))
+        return float(exp(values.map(log).mean())) if (values > 0).all() else float("nan")
     return float({"mean": values.mean, "median": values.median, "largest": values.max}[over]())
 
 
@@ -421,9 +429,13 @@ def _rivalry(
     return cases.dropna(subset=rivals, how="all"), rivals
 
 
-def _undefined_rivals(table: pd.DataFrame, value: str, among: str, methods: Sequence[str]) -> pd.DataFrame:
+def _lost_rows(table: pd.DataFrame, value: str, among: str, by: Sequence[str], methods: Sequence[str]) -> pd.DataFrame:
+    """Rows of methods with an undefined value, and of methods that a case lacks but others have."""
     rows: Any = table[table[among].isin(methods)]
-    return rows[undefined(rows, value)]
+    there = rows.groupby([*by, among], sort=False).size().unstack(among)
+    lacking: Any = there.isna().stack()
+    absent = lacking[lacking].index.to_frame(index=False)
+    return pd.concat([rows[undefined(rows, value)], absent.assign(**{value: float("nan")})])
 
 
 def _over(value: Any, other: Any) -> Any:

@@ -160,7 +160,7 @@ def with_undefined(evidence: str, rows: Any, column: str, by: Sequence[str]) -> 
         return evidence
     case = case_words(by, tuple(rows[name].iloc[0] for name in by))
     number = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
-    return f"{evidence}; {column} of {number} NaN or infinite, first {case}"
+    return f"{evidence}; {column} of {number} missing, NaN or infinite, first {case}"
 
 
 def findings_table(findings: Iterable[Finding], deviations: Mapping[str, str]) -> pd.DataFrame:

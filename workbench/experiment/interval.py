@@ -117,8 +117,8 @@ def runs_to_decide(
 ) -> int | None:
     """The number of runs whose interval is within the bounds, or outside, if mean and spread stay what they are.
 
-    An interval has a half-width of t(1 − (1 − confidence) / 2) · s / √n, and its mean is off by t(power) · s / √n or
-    less with a probability of `power`: together they must fit between the mean and the nearest bound.
+    An interval has a half-width of t(1 − (1 − confidence) / 2) · s / √n. With a probability of `power`, by Student's t,
+    the mean of so many runs is that far from the bounds on both sides of it, or outside from the nearest one.
 
     Args:
         mean: of the runs, such as differences between paired runs.
@@ -131,7 +131,8 @@ def runs_to_decide(
     Returns:
         At least 2; None if `MOST_RUNS` are too few.
 
-    Source: Cohen, Statistical Power Analysis for the Behavioral Sciences (1988), chapter 2.
+    Source: Cohen, Statistical Power Analysis for the Behavioral Sciences (1988), chapter 2; for two bounds Schuirmann
+    (Journal of Pharmacokinetics and Biopharmaceutics, 1987).
 
     >>> runs_to_decide(0.001, 0.004, least=-0.005, most=0.005), runs_to_decide(0.005, 0.004, most=0.005)
     (10, None)
@@ -141,52 +142,15 @@ def runs_to_decide(
     from scipy.stats import t
 
     numbers = np.arange(2, MOST_RUNS + 1)
-    width = t.ppf((1 + confidence) / 2, numbers - 1) + t.ppf(power, numbers - 1)
-    enough = width * deviation / np.sqrt(numbers) <= min(abs(mean - least), abs(most - mean))
+    half_width = t.ppf((1 + confidence) / 2, numbers - 1)
+    distances = [mean - least, most - mean] if least <= mean <= most else [max(least - mean, mean - most)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far_enough = [t.cdf(room * np.sqrt(numbers) / deviation - half_width, numbers - 1) for room in distances]
+    enough = 1 - np.sum([1 - share for share in far_enough], axis=0) >= power
     return int(numbers[enough.argmax()]) if enough.any() else None
 
 
 _ROUNDING = 1e-6  # of values of magnitude 1: recorded tables have seven digits
-
-
-def expected_within(
-    name: str,
-    statement: str,
-    table: pd.DataFrame,
-    *,
-    value: str,
-    by: Sequence[str],
-    least: float = float("-inf"),
-    most: float = float("inf"),
-    proven: bool = False,
-    confidence: float = CONFIDENCE,
-    form: str = ".3g",
-) -> Finding:
-    """Check that an expected value is within bounds in every case, as far as the runs can tell.
-
-    The intervals are simultaneous: each is at 1 − (1 − confidence) / cases (Bonferroni), so the check wrongly fails
-    with a probability of at most 1 − confidence over all cases together.
-
-    Args:
-        name: of the finding, short and stable.
-        statement: the part of the claim, in one sentence.
-        table: rows, independent of each other within a case.
-        value: column to average; 0 and 1 are its natural scale.
-        by: columns that identify a case.
-        least: lower bound.
-        most: upper bound; equal to the lower one, intervals must contain it.
-        proven: every interval must be entirely within the bounds. Otherwise none may be entirely outside.
-        confidence: probability that all intervals contain the expected values.
-        form: format specification of values in the evidence.
-
-    Raises:
-        ValueError: no case has the value in two rows.
-    """
-    found = _simultaneous(table, value, by, least, most, confidence)
-    lost = table[undefined(table, value)]
-    held = bool(found.inside.all() if proven else not found.outside.any()) and not len(lost)
-    evidence = with_undefined(_evidence(found, value, by, least, most, form), lost, value, by)
-    return Finding(name, statement, held, evidence)
 
 
 def decided_within(
@@ -198,78 +162,140 @@ def decided_within(
     by: Sequence[str],
     least: float = float("-inf"),
     most: float = float("inf"),
+    margin: float = 0.0,
     confidence: float = CONFIDENCE,
     form: str = ".3g",
 ) -> Finding:
     """Check that an expected value is within bounds in every case, if the runs can tell.
 
-    It holds if all simultaneous intervals are within the bounds, does not hold if one is outside, and is undecided
-    otherwise: the runs are too few, or differ too much, and the evidence says how many would decide. With bounds on
-    both sides of 0 this is an equivalence test: that no difference is larger than a margin, which a test that finds no
-    difference does not show.
+    It does not hold if an interval is outside the bounds, holds if all are within them and the margin around them, and
+    is undecided otherwise: the runs are too few, or differ too much, and the evidence says how many would decide. With
+    bounds on both sides of 0 this is an equivalence test: that no difference is larger than a bound, which a test that
+    finds no difference does not show.
+
+    The intervals are simultaneous: each is at 1 − (1 − confidence) / cases (Bonferroni), so the check wrongly fails
+    with a probability of at most 1 − confidence over all cases together.
 
     Args:
         name: of the finding, short and stable.
         statement: the part of the claim, in one sentence.
-        table: rows, independent of each other within a case.
+        table: rows, independent of each other within a case. A case with a single run decides nothing.
         value: column to average; 0 and 1 are its natural scale.
         by: columns that identify a case.
         least: lower bound.
-        most: upper bound.
+        most: upper bound; equal to the lower one, intervals must contain it.
+        margin: how far beyond a bound an interval may reach that is not outside, for claims that allow a tie: the
+            interval of a value that is at the bound reaches beyond it.
         confidence: probability that all intervals contain the expected values.
         form: format specification of values in the evidence.
 
     Raises:
         ValueError: no case has the value in two rows.
     """
-    found = _simultaneous(table, value, by, least, most, confidence)
+    low, high = least - margin, most + margin
+    found = _simultaneous(table, value, by, confidence)
+    outside: Any = (found.low > most + _ROUNDING) | (found.high < least - _ROUNDING)
+    inside: Any = (found.low > low + _ROUNDING) & (found.high < high - _ROUNDING) & ~outside
+    found = found.assign(inside=inside, outside=outside)
     lost = table[undefined(table, value)]
-    held, refuted = bool(found.inside.all()) and not len(lost), bool(found.outside.any()) or bool(len(lost))
-    evidence = with_undefined(_evidence(found, value, by, least, most, form), lost, value, by)
+    held, refuted = bool(inside.all()) and not len(lost), bool(outside.any()) or bool(len(lost))
+    evidence = with_undefined(_evidence(found, value, by, least, most, margin, form), lost, value, by)
     if not (held or refuted):
-        evidence += _wanted(found, value, by, least, most, confidence)
+        evidence += _wanted(found, value, by, low, high, confidence)
     return Finding(name, statement, held, evidence, decided=held or refuted)
 
 
-def _wanted(found: Any, value: str, by: Sequence[str], least: float, most: float, confidence: float) -> str:
-    """How many runs would decide the case that needs most."""
-    each = 1 - (1 - confidence) / len(found)
-    unsure = found[~found.inside & ~found.outside]
-    numbers = {
-        tuple(row[column] for column in by): runs_to_decide(
-            row[value], row["deviation"], least=least, most=most, confidence=each
+def expectation_agrees(
+    name: str,
+    statement: str,
+    table: pd.DataFrame,
+    *,
+    value: str,
+    expected: str,
+    by: Sequence[str],
+    along: str,
+    run: str,
+    margin: float,
+) -> Finding:
+    """Check that counts have the expectation that a formula gives, if the runs can tell.
+
+    It does not hold if the interval of a case at any point of a series is off. It holds if besides the sums over each
+    series, whose intervals are narrower, agree within the margin.
+
+    Args:
+        name: of the finding, short and stable.
+        statement: the part of the claim, in one sentence.
+        table: rows, independent of each other within a case and a point.
+        value: column of counts.
+        expected: column with their expectations, positive.
+        by: columns that identify a case.
+        along: column that tells the points of a series apart.
+        run: column that tells the runs of a case apart.
+        margin: relative error up to which the sums agree.
+
+    Raises:
+        ValueError: no case has the value in two runs.
+    """
+    runs: Any = table.groupby([*by, run], sort=False)[[value, expected]]
+    sums = runs.sum(min_count=1).reset_index()
+    each, together = (
+        decided_within(
+            name,
+            statement,
+            rows.assign(excess=rows[value] / rows[expected] - 1),
+            value="excess",
+            by=cases,
+            least=0.0,
+            most=0.0,
+            margin=allowed,
         )
+        for rows, cases, allowed in ((table, [*by, along], float("inf")), (sums, by, margin))
+    )
+    return together if each.held else each
+
+
+def _wanted(found: Any, value: str, by: Sequence[str], least: float, most: float, confidence: float) -> str:
+    """What would decide: other runs of the cases that have one, and the number of runs of the case that needs most."""
+    each, told = 1 - (1 - confidence) / len(found), ""
+    if len(single := found[found.runs < 2]):
+        first = case_words(by, _case(single.iloc[0], by))
+        told = f"; {len(single)} of {len(found)} cases have a single run, first {first}"
+    unsure = found[~found.inside & ~found.outside & (found.runs > 1)]
+    numbers = {
+        _case(row, by): runs_to_decide(row[value], row["deviation"], least=least, most=most, confidence=each)
         for _, row in unsure.iterrows()
     }
+    if not numbers:
+        return told
     case, number = max(numbers.items(), key=lambda item: item[1] or MOST_RUNS + 1)
-    told = f"about {number} runs" if number else f"more than {MOST_RUNS} runs"
-    return f"; {told} would decide {case_words(by, case)}, if mean and spread stay"
+    runs = f"about {number} runs" if number else f"more than {MOST_RUNS} runs"
+    return f"{told}; {runs} would decide {case_words(by, case)}, if mean and spread stay"
 
 
-def _simultaneous(
-    table: pd.DataFrame, value: str, by: Sequence[str], least: float, most: float, confidence: float
-) -> Any:
-    """One row per case that has two runs: its interval, and whether that is entirely inside or outside the bounds."""
+def _simultaneous(table: pd.DataFrame, value: str, by: Sequence[str], confidence: float) -> Any:
+    """One row per case: its interval, one of all that hold at once, and the standard deviation of its runs."""
     measured: Any = table[~undefined(table, value)]
-    known: Any = measured.dropna(subset=[value])
-    runs: Any = known[known.duplicated([*by], keep=False)]
-    if not len(runs):
+    runs: Any = measured.dropna(subset=[value])
+    if not runs.duplicated([*by]).any():
         raise ValueError(f"nothing to check: no case of the table has {value} in two rows; run more repetitions")
-    number = runs.groupby([*by]).ngroups
-    found: Any = mean_intervals(runs, value=value, by=by, confidence=1 - (1 - confidence) / number)
-    inside = (found.low >= least - _ROUNDING) & (found.high <= most + _ROUNDING)
-    outside = (found.low > most + _ROUNDING) | (found.high < least - _ROUNDING)
-    deviation = runs.groupby([*by], sort=False)[value].std().to_numpy()
-    return found.assign(inside=inside, outside=outside, deviation=deviation)
+    cases = runs.groupby([*by], sort=False)[value]
+    found: Any = mean_intervals(runs, value=value, by=by, confidence=1 - (1 - confidence) / cases.ngroups)
+    return found.assign(deviation=cases.std().to_numpy())
 
 
-def _evidence(found: Any, value: str, by: Sequence[str], least: float, most: float, form: str) -> str:
+def _evidence(found: Any, value: str, by: Sequence[str], least: float, most: float, margin: float, form: str) -> str:
     excess = (found[value] - most).clip(lower=least - found[value])
     worst = found.loc[excess.idxmax()]
-    case = case_words(by, tuple(worst[column] for column in by))
     inside, outside = int(found.inside.sum()), int(found.outside.sum())
-    counted = f"{inside} of {len(found)} intervals within the bounds, {outside} outside"
+    bounds = f"{most:g}" if least == most else "the bounds"
+    near = f"within {margin:g} of {bounds}" if 0 < margin < float("inf") else f"within {bounds}"
+    told = f"{inside} of {len(found)} intervals {near}, {outside} outside"
     if least == most:
-        counted = f"{len(found) - outside} of {len(found)} intervals contain {most:g}"
+        told = f"{len(found) - outside} of {len(found)} intervals contain {most:g}"
+        told += f", {inside} of them {near}" if margin < float("inf") else ""
     width = f"{worst.half_width:{form.replace('+', '')}}"
-    return f"{counted}; the worst mean, {case}: {worst[value]:{form}} ± {width}"
+    return f"{told}; the worst mean, {case_words(by, _case(worst, by))}: {worst[value]:{form}} ± {width}"
+
+
+def _case(row: Any, by: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(row[column] for column in by)

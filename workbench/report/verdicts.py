@@ -1,9 +1,11 @@
 """Which claims reproduce at which size, in Markdown: a row per figure, a row per paper, and the reasons."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -113,10 +115,16 @@ def _sections(experiment: Experiment, smoke: Sequence[Finding] | None) -> tuple[
 
 def _recorded_section(experiment: Experiment, kept: Recorded) -> Section:
     provenance = {"device": str(kept.about["device"]), "table": shown_path(kept.file)}
-    section = section_of_findings(experiment, kept.size, experiment.check(kept.table))
-    return replace(
-        section, comparison=experiment.compare(kept.table), recorded=True, provenance=provenance, points=kept.points
-    )
+    section = section_of_findings(experiment, kept.size, ())
+    section = replace(section, recorded=True, provenance=provenance, points=kept.points)
+    parts: Mapping[str, Callable[[pd.DataFrame], Any]] = {
+        "findings": lambda table: tuple(experiment.check(table)),
+        "comparison": experiment.compare,
+    }
+    for part, of in parts.items():
+        with suppress(Exception) if section.is_incomplete else nullcontext():  # what needs the missing points fails
+            section = replace(section, **{part: of(kept.table)})
+    return section
 
 
 def _figure_row(figure: FigureVerdicts, page: str) -> str:

@@ -102,8 +102,8 @@ def modelled() -> pd.DataFrame:
 
 
 def accuracies() -> pd.DataFrame:
-    """Rows of Figure 4's sweep: with the cache GCN gains, GIN loses, SAGE stays."""
-    change = {"sage-mean": 0.0, "gcn": 0.03, "gin": -0.03}
+    """Rows of Figure 4's sweep: with the cache GCN gains on arxiv, GIN loses, and elsewhere accuracy stays."""
+    change = {("gcn", "ogbn-arxiv"): 0.03, ("gin", "ogbn-arxiv"): -0.03, ("gin", "tolokers"): -0.03}
     return pd.DataFrame(
         [
             {
@@ -114,12 +114,15 @@ def accuracies() -> pd.DataFrame:
                 "step": step,
                 "train_seconds": step / 10 + seed / 100,
                 "loss": 1.0,
-                "accuracy": 0.7 + step / 1000 + seed / 1000 + cached * (change[model] + seed / 10_000),
+                "accuracy": 0.7
+                + step / 1000
+                + seed / 1000
+                + cached * (change.get((model, dataset), 0.0) + seed / 10_000),
                 "majority": 0.3,
                 "status": "FINISHED",
             }
             for dataset in ("ogbn-arxiv", "tolokers")
-            for model in change
+            for model in ("sage-mean", "gcn", "gin")
             for cached in (False, True)
             for seed in range(3)
             for step in (4, 8, 12, 16)

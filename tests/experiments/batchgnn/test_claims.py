@@ -68,8 +68,10 @@ RANDOM = "num_ranks == 2 and model == 'gin'"
         ("table2", "rival == 'P3' and fetching == 'macrobatch'", "epoch_seconds", 10,
          {"macrobatch-faster", "lower-bound"}),
         ("fig4", "model == 'gin' and cached", "accuracy", 1.2, {"gin-loses"}),
-        ("fig4", "model == 'gcn' and cached", "accuracy", 0.9, {"gcn-gains-on-arxiv"}),
+        ("fig4", "model == 'gcn' and cached", "accuracy", 0.9,
+         {"gcn-gains-on-arxiv", "gcn-keeps-elsewhere"}),
         ("fig4", "model == 'sage-mean' and cached and dataset == 'tolokers'", "accuracy", 0.9, {"sage-keeps"}),
+        ("fig4", "model == 'sage-mean' and cached and dataset == 'tolokers'", "accuracy", 1.1, {"sage-keeps"}),
     ],
 )  # fmt: skip
 def test_spoiled_tables_lose_their_claims(figure, where, column, factor, lost):
