@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from workbench.advisor.configuration import CHANGES, INEXACT, SAME, Configuration
 from workbench.advisor.counts import Counts, silent
-from workbench.advisor.machine import DISK, HERE, Machine, resolve_machine
+from workbench.advisor.known_machines import DISK
+from workbench.advisor.machine import HERE, Machine, resolve_machine
 from workbench.advisor.prices import KAPPA, STAGES, Priced, Pricer
 from workbench.advisor.script import training_script
 from workbench.core.dataset import Dataset

@@ -10,6 +10,9 @@ from workbench.core.suggestions import unknown
 Sourced = Mapping[str, tuple[float, str]]
 """Fields of a machine to their value and how it was found."""
 
+DISK = ("disk", "disk_reads", "disk_writes", "disk_block_bytes")
+"""Fields of a machine's disk."""
+
 USUAL_HOST: Sourced = MappingProxyType(
     {
         "gather": (20e9, "assumed: rows of 512 B, on all cores of a server"),

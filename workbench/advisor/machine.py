@@ -37,9 +37,6 @@ SPEEDS: Mapping[str, str] = MappingProxyType(
 SIZES = ("disk_block_bytes", "device_memory_bytes", "host_memory_bytes", "cores")
 """Fields that are whole numbers, or not known."""
 
-DISK = ("disk", "disk_reads", "disk_writes", "disk_block_bytes")
-"""Fields of the disk."""
-
 LABELS: Mapping[str, str] = MappingProxyType(
     {
         "gamma": "device memory",

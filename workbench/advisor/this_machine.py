@@ -16,8 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from workbench.advisor.known_machines import USUAL_HOST
-from workbench.advisor.machine import DISK
+from workbench.advisor.known_machines import DISK, USUAL_HOST
 from workbench.core.errors import available_bytes, total_bytes
 from workbench.core.randomness import permutation
 from workbench.core.units import format_bytes
