@@ -135,7 +135,7 @@ def runs_to_decide(
     (Journal of Pharmacokinetics and Biopharmaceutics, 1987).
 
     >>> runs_to_decide(0.001, 0.004, least=-0.005, most=0.005), runs_to_decide(0.005, 0.004, most=0.005)
-    (10, None)
+    (11, None)
     """
     _check(confidence)
     import numpy as np
