@@ -246,6 +246,10 @@ def test_a_size_that_is_not_measured_is_undecided_and_one_with_nan_is_not_met():
     for over in ("each", "mean", "geometric mean", "median", "largest"):
         assert not sized([6, float("nan")], factor=6, over=over).held
         assert not sized([6, float("inf")], factor=6, over=over).held
+    for negative in ([-6.0, -6.0], [-4.0, -9.0], [0.0, 6.0]):
+        assert not sized(negative, factor=6, over="geometric mean").held
+    huge = sized([1e200, 1e200], factor=6, over="geometric mean")
+    assert not huge.held and "geometric mean 1e+200" in huge.evidence
 
 
 def test_one_size_is_stated():
