@@ -95,6 +95,14 @@ def test_the_expected_time_is_said_before_a_run(run, toys):
     assert "about" not in run("run", "toys/fig2")[2], "all points are finished"
 
 
+def test_the_expected_time_of_a_table_whose_grid_grew_is_that_of_the_points_it_lacks(run, toys, tmp_path):
+    run("run", "toys/fig1", "--record")
+    spec = next(toys.rglob("fig1.yaml"))
+    spec.write_text(spec.read_text().replace("number: [1, 2, 3]", "number: [1, 2, 3, 4]"))
+    _, _, told = run("run", "toys/fig1", "--record", "--store", tmp_path / "other.jsonl", store=False)
+    assert told.startswith("toys/fig1 at smoke: 1 point to run, ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -107,7 +107,7 @@ def run(
         for line in needs(experiment, experiment.configs(size="paper", device=how["device"], overrides=overrides)):
             write_error(line)
     if not overrides:
-        counts = pending(experiment.sweep, target, size=how["size"], device=how["device"])
+        counts = pending(experiment.sweep, target, size=how["size"], device=how["device"], record_table=record)
         if line := announcement([(experiment.sweep, *counts)], how["size"]):
             write_error(line)
     made = run_and_describe(figures, target, **how)

@@ -129,7 +129,9 @@ def confirm_table(sweep: Experiment, store: Store, *, seconds: float, **how: Any
     return [f"{shown_path(table.file)}: {read_recorded(table.file).provenance()}"]
 
 
-def pending(sweep: Experiment, store: Store, *, size: str, device: str | None) -> tuple[int, int]:
+def pending(
+    sweep: Experiment, store: Store, *, size: str, device: str | None, record_table: bool = False
+) -> tuple[int, int]:
     """Counts the points of a sweep that have no finished run, and all of them.
 
     Args:
@@ -137,9 +139,13 @@ def pending(sweep: Experiment, store: Store, *, size: str, device: str | None) -
         store: contains the runs.
         size: "smoke", "real" or "paper".
         device: None: the size's.
+        record_table: points that the recorded table keeps count as finished.
     """
     tasks = sweep.tasks(size=size, device=device)
-    return len(tasks) - len(finished_runs(tasks, store)), len(tasks)
+    done = {*finished_runs(tasks, store)}
+    if record_table:
+        done |= {run.point.key for run in kept_runs(tasks)}
+    return len(tasks) - len(done), len(tasks)
 
 
 def check(figure: Experiment, runs: Sequence[Run], complete: bool) -> list[Finding] | str:
