@@ -280,8 +280,9 @@ class Estimated:
         if budget_share(budget, self.peak_bytes) > 1 and self._seeds_exceed(memory_bytes):
             return None
         found = smallest_fitting(lambda count: budget_share(budget, self._roughly(count).peak_bytes), self._limit)
+        step = 1  # doubled with every failure: near what a seed needs, more parts hardly have a lower peak
         while found is not None and (share := budget_share(budget, self.parts(found).peak_bytes)) > 1:
-            larger = max(found + 1, ceil(share * found))
+            larger, step = max(found + step, ceil(share * found)), 2 * step
             found = min(larger, self._limit) if found < self._limit else None
         return None if found is None else self.parts(found)
 

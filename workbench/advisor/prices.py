@@ -59,7 +59,7 @@ MOST_PARTITIONS = 64
 """Of MariusGNN's buffer, on disk; fewer where partitions or buckets of edges were smaller than one disk read."""
 
 _INDEX_BYTES = 8  # of a cached row, beside the row
-_GLOBAL_BATCHES = 3
+_GLOBAL_BATCHES = 3  # of all devices, beside the last one
 _FEWEST_PARTITIONS = 8
 
 
@@ -361,8 +361,7 @@ class Pricer:
         """Steps of a device per epoch."""
         if c.spread != "cooperation":
             return sampled.batches_per_epoch / c.devices
-        steps = len(self.counts.data.train_idx) / (c.devices * self.counts.batch_size)
-        return steps if steps > _GLOBAL_BATCHES else ceil(steps)
+        return ceil(len(self.counts.data.train_idx) / (c.devices * self.counts.batch_size))
 
     def _sampled(self, c: Configuration) -> Sampled:
         if c.reading == "buffer":
@@ -391,8 +390,9 @@ class Pricer:
         """
         per_epoch = c.devices * per_device
         sampling = median(sampled.seconds) * (self._step_time(c).sampling if self.measured else 1)
+        passes = 2 if c.reading == "packed" else 1
         return {
-            "sample": per_epoch * sampling * (2 if c.reading == "packed" else 1) + sampled.graph_seconds,
+            "sample": passes * sampled.batches_per_epoch * sampling + sampled.graph_seconds,
             "partition": per_epoch * parts.seconds,
             "read": per_epoch * rows.read_seconds,
             "copy": per_device * rows.copy_seconds,
@@ -591,17 +591,11 @@ class _Rows:
         counts = pricer.counts
         seeds = counts.data.train_idx[permutation(counts.seed, len(counts.data.train_idx))]
         owner = partition_graph(counts.data.graph, c.devices, method="random", seed=counts.seed)
-        found: list[PeCounts] = []
-        for step, batch in enumerate(seeds.split(c.devices * counts.batch_size)[:_GLOBAL_BATCHES]):
-            sampled = cooperative_batches(
-                counts.data.graph,
-                batch,
-                sampler=counts.variant(labor=c.labor),
-                owner=owner,
-                num_ranks=c.devices,
-                step=step,
-            )
-            found += PeCounts.of(cooperative_work(sampled))
+        batches = seeds.split(c.devices * counts.batch_size)
+        last = len(batches) - 1  # which may have fewer seeds
+        full = min(last, _GLOBAL_BATCHES)
+        counted = {step: self._pe_counts(batches[step], owner, step) for step in {*range(full), last}}
+        found = [pe for step in range(last) for pe in counted[step % full]] + counted[last]
         mean = PeCounts.mean(found)
         widths = (*pricer.hidden_bytes(), self._row_bytes)
         hidden = 2 * sum(width * halo for width, halo in zip(widths[:-1], mean.halo[:-1], strict=True))
@@ -610,3 +604,12 @@ class _Rows:
         self.link_bytes = {"host": mean.owned[-1] * self._row_bytes, "peer": features + hidden}
         self._from_host(mean.owned[-1], self._batch_bytes)
         self.exchange_seconds = (features + hidden) / machine.alpha
+
+    def _pe_counts(self, seeds: Tensor, owner: Tensor, step: int) -> list[PeCounts]:
+        """Of every device, for one batch of all."""
+        counts, c = self._pricer.counts, self._c
+        sampler = counts.variant(labor=c.labor)
+        found = cooperative_batches(
+            counts.data.graph, seeds, sampler=sampler, owner=owner, num_ranks=c.devices, step=step
+        )
+        return PeCounts.of(cooperative_work(found))
