@@ -212,12 +212,13 @@ def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
-    keys = ["data", "layer", "system"]
-    named = with_systems(table)
-    curves = mean_curves(named, ["score", "train_seconds"], keys)
+    keys, x = ["data", "layer", "system"], "seconds of training, fastest run"
+    named = with_systems(table)  # whatever else the machine does only adds time
+    fastest = named.groupby([*keys, "step"]).train_seconds.transform("min")
+    curves = mean_curves(named.assign(train_seconds=fastest), ["score", "train_seconds"], keys)
     return lines(
-        curves.rename(columns={"train_seconds": "seconds of training"}),
-        x="seconds of training",
+        curves.rename(columns={"train_seconds": x}),
+        x=x,
         y="score",
         spread={"score": ("score_low", "score_high")},
         band=True,

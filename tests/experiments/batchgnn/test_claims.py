@@ -37,6 +37,13 @@ def test_every_figure_is_drawn_and_compared(figure):
     assert len(experiment.compare(table)) > 0
 
 
+def test_runs_beside_others_do_not_move_the_curves_of_figure_4():
+    experiment, table = load_experiment("batchgnn/fig4"), accuracies()
+    busy = table.assign(train_seconds=table.train_seconds * (1 + 4 * (table.seed > 0)))
+    quiet, moved = ([list(trace.x) for trace in experiment.draw(rows).data] for rows in (table, busy))
+    assert quiet == moved
+
+
 RANDOM = "num_ranks == 2 and model == 'gin'"
 
 
