@@ -213,8 +213,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     keys, x = ["data", "layer", "system"], "seconds of training, fastest run"
-    named = with_systems(table)  # whatever else the machine does only adds time
-    fastest = named.groupby([*keys, "step"]).train_seconds.transform("min")
+    named = with_systems(table)
+    fastest = named.groupby([*keys, "step"]).train_seconds.transform("min")  # what else the machine does only adds time
     curves = mean_curves(named.assign(train_seconds=fastest), ["score", "train_seconds"], keys)
     return lines(
         curves.rename(columns={"train_seconds": x}),
