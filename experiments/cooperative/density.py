@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
+from statistics import fmean as mean
 from typing import Annotated, Any, Literal
 
 import pandas as pd
@@ -33,7 +34,8 @@ class Config(DataPointConfig):
             sampler draws it; "walk", the nodes of random walks of two steps, as its random-walk sampler draws them.
         shares: fractions of all nodes, of all clusters, or (for "walk") of all nodes as the walks' first nodes.
         num_clusters: for "cluster".
-        permutations: number of random orders whose prefixes are the batches.
+        permutations: number of random orders of the nodes, clusters or roots, each cut into batches of every size: a
+            row is the mean over the batches of an epoch. For "node", one batch of every size per order.
     """
 
     method: Literal["uniform", "cluster", "node", "walk"]
@@ -46,46 +48,51 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     graph = config.dataset.load().graph.to(config.device)
     for number in range(config.permutations):
         for share in config.shares:
-            nodes = METHODS[config.method](graph, share, number, config)
+            batches = METHODS[config.method](graph, share, number, config)
+            counts = [(len(nodes), wb.sampling.induced_edges(graph, nodes)) for nodes in batches]
             yield {
                 "share": share,
                 "permutation": number,
-                "batch_size": len(nodes),
-                "num_edges": (edges := wb.sampling.induced_edges(graph, nodes)),
-                "density": edges / len(nodes),
+                "num_batches": len(counts),
+                "batch_size": mean(size for size, _ in counts),
+                "num_edges": mean(edges for _, edges in counts),
+                "density": mean(edges / size for size, edges in counts),
                 "expected_edges": expected_edges(graph, share, config),
             }
 
 
-def uniform_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Tensor:
-    """A prefix of a random permutation of the nodes."""
-    return _order(config, number, graph.num_nodes)[: _count(share, graph.num_nodes)].to(graph.device)
+def uniform_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Iterator[Tensor]:
+    """A random permutation of the nodes, cut into batches."""
+    yield from _batches(config, number, graph.num_nodes, share).to(graph.device)
 
 
-def cluster_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Tensor:
-    """The nodes of a prefix of a random permutation of the clusters."""
-    drawn = torch.zeros(config.num_clusters, dtype=torch.bool)
-    drawn[_order(config, number, config.num_clusters)[: _count(share, config.num_clusters)]] = True
-    return drawn[clusters(graph, config.num_clusters, config.seed)].nonzero()[:, 0].to(graph.device)
+def cluster_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Iterator[Tensor]:
+    """The nodes of the clusters of each batch, a random permutation of the clusters cut into batches."""
+    of = clusters(graph, config.num_clusters, config.seed)
+    for drawn in _batches(config, number, config.num_clusters, share):
+        chosen = torch.zeros(config.num_clusters, dtype=torch.bool)
+        chosen[drawn] = True
+        yield chosen[of].nonzero()[:, 0].to(graph.device)
 
 
-def nodes_by_degree(graph: wb.Graph, share: float, number: int, config: Config) -> Tensor:
+def nodes_by_degree(graph: wb.Graph, share: float, number: int, config: Config) -> Iterator[Tensor]:
     """Nodes drawn without replacement with probabilities ∝ Σ_v A_vu / d_v², GraphSAINT's equation for node samplers."""
     per_edge = graph.in_degrees().double().pow(-2).repeat_interleave(graph.in_degrees())
     weight = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)
     weight.index_add_(0, graph.indices, per_edge)
     key = stream(config.seed, Purpose.SHUFFLE, number)
     times = -uniform(key, torch.arange(graph.num_nodes, device=graph.device)).log() / weight
-    return times.argsort()[: _count(share, graph.num_nodes)]
+    yield times.argsort()[: _count(share, graph.num_nodes)]
 
 
-def walk_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Tensor:
-    """The nodes of walks of two steps from a uniform subset; walks that meet go on together."""
-    roots = uniform_nodes(graph, share, number, config)
-    return wb.NeighborSampler([1, 1], seed=config.seed).sample(graph, roots, step=number).node_ids
+def walk_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Iterator[Tensor]:
+    """The nodes of walks of two steps from the uniform subsets; walks that meet go on together."""
+    sampler = wb.NeighborSampler([1, 1], seed=config.seed)
+    for roots in uniform_nodes(graph, share, number, config):
+        yield sampler.sample(graph, roots, step=number).node_ids
 
 
-METHODS: Mapping[str, Callable[[wb.Graph, float, int, Config], Tensor]] = {
+METHODS: Mapping[str, Callable[[wb.Graph, float, int, Config], Iterator[Tensor]]] = {
     "uniform": uniform_nodes,
     "cluster": cluster_nodes,
     "node": nodes_by_degree,
@@ -116,8 +123,11 @@ def edges_inside(graph: wb.Graph, num_clusters: int, seed: int) -> int:
     return int((of[graph.indices] == of.repeat_interleave(graph.in_degrees())).sum())
 
 
-def _order(config: Config, number: int, count: int) -> Tensor:
-    return permutation(stream(config.seed, Purpose.SHUFFLE, number), count)
+def _batches(config: Config, number: int, total: int, share: float) -> Tensor:
+    """A random permutation cut into batches of a share [batches, size], without the incomplete last one."""
+    size = _count(share, total)
+    order = permutation(stream(config.seed, Purpose.SHUFFLE, number), total)
+    return order[: total // size * size].view(-1, size)
 
 
 def _count(share: float, total: int) -> int:

@@ -70,6 +70,17 @@ def test_the_whole_graph_has_all_edges(graph, method):
     assert all(row["batch_size"] < graph.num_nodes for row in found[::2])
 
 
+def test_batches_of_an_epoch_have_every_cluster_once(graph):
+    module = load_experiment("cooperative/density").module
+    of = module.clusters(graph, 16, 0)
+    alone = [(of == part).nonzero()[:, 0] for part in range(16)]
+    edges = [wb.sampling.induced_edges(graph, nodes) for nodes in alone]
+    for row in rows("density", method="cluster", **DENSITY | {"shares": [1 / 16, 1.0]})[::2]:
+        assert (row["num_batches"], row["num_edges"] * 16) == (16, pytest.approx(sum(edges)))
+        per_node = [count / len(nodes) for count, nodes in zip(edges, alone, strict=True)]
+        assert row["density"] == pytest.approx(sum(per_node) / 16)
+
+
 def test_expected_edges_of_clusters_are_the_mean_over_all_pairs_of_clusters(graph):
     module = load_experiment("cooperative/density").module
     config = module.Config(dataset=TINY, method="cluster", shares=(0.5, 1.0), num_clusters=4, permutations=2)
