@@ -1,6 +1,6 @@
 """Cooperative Minibatching, theorem 3.3: density of the subgraphs that batches of nodes induce, by batch size."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from statistics import fmean as mean
@@ -34,8 +34,8 @@ class Config(DataPointConfig):
             sampler draws it; "walk", the nodes of random walks of two steps, as its random-walk sampler draws them.
         shares: fractions of all nodes, of all clusters, or (for "walk") of all nodes as the walks' first nodes.
         num_clusters: for "cluster".
-        permutations: number of random orders of the nodes, clusters or roots, each cut into batches of every size: a
-            row is the mean over the batches of an epoch. For "node", one batch of every size per order.
+        permutations: number of random orders. One of nodes or clusters is cut into batches of every size, and a row is
+            the mean over these batches of an epoch; for "node" and "walk" it is of one batch.
     """
 
     method: Literal["uniform", "cluster", "node", "walk"]
@@ -48,8 +48,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     graph = config.dataset.load().graph.to(config.device)
     for number in range(config.permutations):
         for share in config.shares:
-            batches = METHODS[config.method](graph, share, number, config)
-            counts = [(len(nodes), wb.sampling.induced_edges(graph, nodes)) for nodes in batches]
+            counts = METHODS[config.method](graph, share, number, config)
             yield {
                 "share": share,
                 "permutation": number,
@@ -61,40 +60,42 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
             }
 
 
-def uniform_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Iterator[Tensor]:
+Counts = Sequence[tuple[int, int]]
+"""Nodes and edges of batches."""
+
+
+def uniform_batches(graph: wb.Graph, share: float, number: int, config: Config) -> Counts:
     """A random permutation of the nodes, cut into batches."""
-    yield from _batches(config, number, graph.num_nodes, share).to(graph.device)
+    return inside(graph, _batch_of(config, number, graph.num_nodes, share))
 
 
-def cluster_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Iterator[Tensor]:
-    """The nodes of the clusters of each batch, a random permutation of the clusters cut into batches."""
-    of = clusters(graph, config.num_clusters, config.seed)
-    for drawn in _batches(config, number, config.num_clusters, share):
-        chosen = torch.zeros(config.num_clusters, dtype=torch.bool)
-        chosen[drawn] = True
-        yield chosen[of].nonzero()[:, 0].to(graph.device)
+def cluster_batches(graph: wb.Graph, share: float, number: int, config: Config) -> Counts:
+    """A random permutation of the clusters, cut into batches."""
+    batch_of = _batch_of(config, number, config.num_clusters, share)
+    return inside(graph, batch_of[clusters(graph, config.num_clusters, config.seed)])
 
 
-def nodes_by_degree(graph: wb.Graph, share: float, number: int, config: Config) -> Iterator[Tensor]:
+def nodes_by_degree(graph: wb.Graph, share: float, number: int, config: Config) -> Counts:
     """Nodes drawn without replacement with probabilities ∝ Σ_v A_vu / d_v², GraphSAINT's equation for node samplers."""
     per_edge = graph.in_degrees().double().pow(-2).repeat_interleave(graph.in_degrees())
     weight = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)
     weight.index_add_(0, graph.indices, per_edge)
     key = stream(config.seed, Purpose.SHUFFLE, number)
     times = -uniform(key, torch.arange(graph.num_nodes, device=graph.device)).log() / weight
-    yield times.argsort()[: _count(share, graph.num_nodes)]
+    nodes = times.argsort()[: _count(share, graph.num_nodes)]
+    return [(len(nodes), wb.sampling.induced_edges(graph, nodes))]
 
 
-def walk_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Iterator[Tensor]:
-    """The nodes of walks of two steps from the uniform subsets; walks that meet go on together."""
-    sampler = wb.NeighborSampler([1, 1], seed=config.seed)
-    for roots in uniform_nodes(graph, share, number, config):
-        yield sampler.sample(graph, roots, step=number).node_ids
+def walk_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Counts:
+    """The nodes of walks of two steps from a uniform subset; walks that meet go on together."""
+    roots = (_batch_of(config, number, graph.num_nodes, share) == 0).nonzero()[:, 0]
+    nodes = wb.NeighborSampler([1, 1], seed=config.seed).sample(graph, roots.to(graph.device), step=number).node_ids
+    return [(len(nodes), wb.sampling.induced_edges(graph, nodes))]
 
 
-METHODS: Mapping[str, Callable[[wb.Graph, float, int, Config], Iterator[Tensor]]] = {
-    "uniform": uniform_nodes,
-    "cluster": cluster_nodes,
+METHODS: Mapping[str, Callable[[wb.Graph, float, int, Config], Counts]] = {
+    "uniform": uniform_batches,
+    "cluster": cluster_batches,
     "node": nodes_by_degree,
     "walk": walk_nodes,
 }
@@ -105,9 +106,9 @@ def expected_edges(graph: wb.Graph, share: float, config: Config) -> float | Non
     if config.method not in ("uniform", "cluster"):
         return None
     whole = config.num_clusters if config.method == "cluster" else graph.num_nodes
-    inside = edges_inside(graph, whole, config.seed) if config.method == "cluster" else 0
+    kept = edges_inside(graph, whole, config.seed) if config.method == "cluster" else 0
     drawn = _count(share, whole)
-    return inside * drawn / whole + (graph.num_edges - inside) * drawn * (drawn - 1) / (whole * (whole - 1))
+    return kept * drawn / whole + (graph.num_edges - kept) * drawn * (drawn - 1) / (whole * (whole - 1))
 
 
 @lru_cache(maxsize=1)
@@ -119,15 +120,24 @@ def clusters(graph: wb.Graph, num_clusters: int, seed: int) -> Tensor:
 @lru_cache(maxsize=1)
 def edges_inside(graph: wb.Graph, num_clusters: int, seed: int) -> int:
     """Number of edges inside of clusters."""
-    of = clusters(graph, num_clusters, seed).to(graph.device)
-    return int((of[graph.indices] == of.repeat_interleave(graph.in_degrees())).sum())
+    return sum(edges for _, edges in inside(graph, clusters(graph, num_clusters, seed)))
 
 
-def _batches(config: Config, number: int, total: int, share: float) -> Tensor:
-    """A random permutation cut into batches of a share [batches, size], without the incomplete last one."""
+def inside(graph: wb.Graph, part: Tensor) -> Counts:
+    """Nodes of every part, and edges between them; nodes of part −1 are in none."""
+    part = part.to(graph.device)
+    destination = part.repeat_interleave(graph.in_degrees())
+    edges = destination[(part[graph.indices] == destination) & (destination >= 0)]
+    sizes = part[part >= 0].bincount()
+    return [*zip(sizes.tolist(), edges.bincount(minlength=len(sizes)).tolist(), strict=True)]
+
+
+def _batch_of(config: Config, number: int, total: int, share: float) -> Tensor:
+    """The batch of every item in a random order [total]; −1 for those of the incomplete last one."""
     size = _count(share, total)
-    order = permutation(stream(config.seed, Purpose.SHUFFLE, number), total)
-    return order[: total // size * size].view(-1, size)
+    batch = torch.arange(total) // size
+    batch[batch == total // size] = -1
+    return batch[permutation(stream(config.seed, Purpose.SHUFFLE, number), total)]
 
 
 def _count(share: float, total: int) -> int:
