@@ -44,6 +44,9 @@ TRIED_BATCHES, SPLIT_BATCHES = 3, 10
 """Batches, the largest of those sampled, that are partitioned for every number of micro-batches that is tried, and for
 the one that is chosen: a smaller batch may have a larger part."""
 
+_LEAST_GROWTH = 0.05
+"""Micro-batches that are tried more, at least, relative to a number that does not fit: so many too many may be found."""
+
 _ESTIMATED_PARTS = 64
 """Micro-batches of a batch, those with the most nodes and edges, that are estimated."""
 
@@ -280,9 +283,8 @@ class Estimated:
         if budget_share(budget, self.peak_bytes) > 1 and self._seeds_exceed(memory_bytes):
             return None
         found = smallest_fitting(lambda count: budget_share(budget, self._roughly(count).peak_bytes), self._limit)
-        step = 1  # doubled with every failure: near what a seed needs, more parts hardly have a lower peak
         while found is not None and (share := budget_share(budget, self.parts(found).peak_bytes)) > 1:
-            larger, step = max(found + step, ceil(share * found)), 2 * step
+            larger = ceil(max(1 + _LEAST_GROWTH, share) * found)  # near what a seed needs, a share hardly exceeds 1
             found = min(larger, self._limit) if found < self._limit else None
         return None if found is None else self.parts(found)
 
