@@ -129,6 +129,14 @@ def test_one_run_apart_from_the_others_decides_nothing():
     assert found == {"no-loss-x": "undecided"} | dict.fromkeys(held, "held")
 
 
+def test_a_data_set_may_be_trained_without_new_neighbourhoods_alone():
+    table = dependent_training().query("dataset == 'x' or kappa in (1, 'inf')")
+    found = {finding.name: finding.verdict for finding in directions("cooperative/table3", table)}
+    assert found == dict.fromkeys(
+        ("trained-x", "trained-y", "no-loss-x", "infinity-loses-x", "infinity-loses-y"), "held"
+    )
+
+
 @pytest.mark.parametrize(("figure", "dataset"), [("table3", "x"), ("fig8", None), ("fig9", None)])
 def test_of_models_that_have_not_learnt_nothing_is_compared(figure, dataset):
     table = TABLES[figure]()
