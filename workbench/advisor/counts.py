@@ -45,7 +45,7 @@ TRIED_BATCHES, SPLIT_BATCHES = 3, 10
 the one that is chosen: a smaller batch may have a larger part."""
 
 _LEAST_GROWTH = 0.05
-"""Micro-batches that are added, at least, to a number that does not fit, relative to it: as many too many may be found."""
+"""Micro-batches that are added, at least, to a number that does not fit, relative to it; as many may be too many."""
 
 _ESTIMATED_PARTS = 64
 """Micro-batches of a batch, those with the most nodes and edges, that are estimated."""
