@@ -83,6 +83,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         x="kappa",
         y="difference",
         group="dataset",
+        facet="dataset",
         margin=MARGIN,
         y_title="F1, difference from κ = 1",
         title=title(table, reported).text,

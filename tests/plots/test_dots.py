@@ -121,6 +121,21 @@ def test_differences_keep_their_sign_and_lie_over_the_margin() -> None:
         difference_dots(rows[2:], x="case", y="d", group="data", margin=0.005)
 
 
+def test_differences_of_another_size_have_a_panel_of_their_own() -> None:
+    rows = [
+        {"case": case, "data": data, "d": d, "half_width": 0.01}
+        for case, data, d in (("a", "x", -0.002), ("b", "x", 0.001), ("b", "y", -0.4))
+    ]
+    figure: Any = difference_dots(rows, x="case", y="d", group="data", facet="data", margin=0.005)
+    first, second = figure.data
+    assert (first.yaxis, first.x, second.yaxis, second.x) == ("y", (0, 1), "y2", (0,))
+    assert (figure.layout.xaxis.ticktext, figure.layout.xaxis2.ticktext) == (("a", "b"), ("b",))
+    assert [text.text for text in figure.layout.annotations] == ["<b>x</b>", "<b>y</b>"]
+    assert not figure.layout.showlegend
+    bands = [shape for shape in figure.layout.shapes if shape.type == "rect"]
+    assert [(band.yref.split()[0], band.y0, band.y1) for band in bands] == [("y", -0.005, 0.005), ("y2", -0.005, 0.005)]
+
+
 def test_long_names_are_steep_so_that_the_first_is_drawn() -> None:
     def axis(name: str) -> Any:
         rows = [{"case": case, "way": "a", "r": 1.0, "half_width": 0.1} for case in (name, "x")]

@@ -61,6 +61,7 @@ def difference_dots(
     x: str,
     y: str,
     group: str,
+    facet: str | None = None,
     margin: float,
     y_title: str | None = None,
     title: str | None = None,
@@ -74,6 +75,7 @@ def difference_dots(
         x: column of cases, the categories of the x axis.
         y: column of differences between shares.
         group: column whose values differ in colour and symbol.
+        facet: column whose values are panels, each with its own cases and y axis; None: one panel.
         margin: shade differences from −margin to +margin, those that count as none.
         y_title: title of the y axis; by default the name of the column.
         title: title of the figure.
@@ -83,19 +85,25 @@ def difference_dots(
         ValueError: no row has a difference.
     """
     rows = _rows(table, y)
-    cases, groups = ([*dict.fromkeys(rows[column])] for column in (x, group))
-    figure = go.Figure()
-    for one in _series(rows, x, cases, group, looks(groups), gap=0.18):
-        values, halves = one.rows[y].tolist(), one.rows["half_width"].fillna(0).tolist()
-        hover = [f"{case}: {v:+.2%} ± {half:.2%}" for case, v, half in zip(one.cases, values, halves, strict=True)]
-        figure.add_trace(_trace(one, values, hover).update(error_y={"array": halves, "thickness": 1.5, "width": 5}))
+    own = looks([*dict.fromkeys(rows[group])])
+    panels = {"": rows} if facet is None else dict([*rows.groupby(facet, sort=False)])
+    slanted = max(part[x].nunique() for part in panels.values()) > _LEVEL_NAMES
+    grid = PanelGrid(tuple(map(str, panels)))
+    figure = grid.figure()
+    for place, part in enumerate(panels.values()):
+        (row, col), cases = grid.cells(place)[0], [*dict.fromkeys(part[x])]
+        for one in _series(
+            part, x, cases, group, {value: own[value] for value in dict.fromkeys(part[group])}, gap=0.18
+        ):
+            figure.add_trace(_difference_trace(one, y), row=row, col=col)
+        figure.update_xaxes(_case_axis(cases, tickangle=-60 if slanted else 0), row=row, col=col)
     figure.add_hrect(y0=-margin, y1=margin, fillcolor=_BOUNDS, line_width=0, layer="below")
     figure.add_hline(y=0, line={"color": INK, "width": 1}, layer="below")
-    slanted = len(cases) > _LEVEL_NAMES
-    figure.update_xaxes(_case_axis(cases, tickangle=-60 if slanted else 0))
-    figure.update_layout(showlegend=True)  # a single group too: nothing else names it
-    figure.update_yaxes(title_text=y_title or label(y), tickformat="+.1%")
-    return titled(figure, title, subtitle=subtitle, height=_INTERVAL_HEIGHT + _SLANTED_NAMES * slanted)
+    merge_legend(figure)
+    figure.update_layout(showlegend=facet != group)  # a single group too, if nothing else names it
+    figure.update_yaxes(tickformat="+.1%").update_yaxes(title_text=y_title or label(y), col=1)
+    height = (_INTERVAL_HEIGHT if facet is None else grid.height) + _SLANTED_NAMES * slanted
+    return titled(figure, title, subtitle=subtitle, height=height)
 
 
 def error_dots(
@@ -189,6 +197,12 @@ def _mean_trace(series: _Series, y: str, half_width: str, ratios: bool) -> go.Sc
         for case, mean, half in zip(series.cases, means, halves, strict=True)
     ]
     return _trace(series, means.tolist(), hover).update(error_y=_clipped(means, halves.fillna(0), most))
+
+
+def _difference_trace(series: _Series, y: str) -> go.Scatter:
+    values, halves = series.rows[y].tolist(), series.rows["half_width"].fillna(0).tolist()
+    hover = [f"{case}: {v:+.2%} ± {half:.2%}" for case, v, half in zip(series.cases, values, halves, strict=True)]
+    return _trace(series, values, hover).update(error_y={"array": halves, "thickness": 1.5, "width": 5})
 
 
 def _clipped(means: Any, halves: Any, most: float) -> dict[str, Any]:
