@@ -98,10 +98,14 @@ def test_no_means() -> None:
         draw_means(pd.DataFrame(MEANS).assign(accuracy=None))
 
 
-@pytest.mark.parametrize(("number", "angle"), [(6, 0), (7, -60)])
-def test_many_names_of_cases_stand_upright(number: int, angle: int) -> None:
-    rows = [{"case": f"case {place}", "data": "x", "d": 0.1, "half_width": 0.01} for place in range(number)]
-    figure: Any = difference_dots(rows, x="case", y="d", group="data", margin=0.005)
+@pytest.mark.parametrize(("panels", "number", "angle"), [(1, 6, 0), (1, 7, -60), (3, 2, 0), (3, 3, -60)])
+def test_many_names_of_cases_stand_upright(panels: int, number: int, angle: int) -> None:
+    rows = [
+        {"case": f"case {place}", "data": str(panel), "d": 0.1, "half_width": 0.01}
+        for panel in range(panels)
+        for place in range(number)
+    ]
+    figure: Any = difference_dots(rows, x="case", y="d", group="data", facet="data", margin=0.005)
     assert figure.layout.xaxis.tickangle == angle
 
 

@@ -87,8 +87,8 @@ def difference_dots(
     rows = _rows(table, y)
     own = looks([*dict.fromkeys(rows[group])])
     panels = {"": rows} if facet is None else dict([*rows.groupby(facet, sort=False)])
-    slanted = max(part[x].nunique() for part in panels.values()) > _LEVEL_NAMES
     grid = PanelGrid(tuple(map(str, panels)))
+    slanted = max(part[x].nunique() for part in panels.values()) > _LEVEL_NAMES // grid.columns
     figure = grid.figure()
     for place, part in enumerate(panels.values()):
         (row, col), cases = grid.cells(place)[0], [*dict.fromkeys(part[x])]
