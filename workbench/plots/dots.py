@@ -92,9 +92,8 @@ def difference_dots(
     figure = grid.figure()
     for place, part in enumerate(panels.values()):
         (row, col), cases = grid.cells(place)[0], [*dict.fromkeys(part[x])]
-        for one in _series(
-            part, x, cases, group, {value: own[value] for value in dict.fromkeys(part[group])}, gap=0.18
-        ):
+        here = {value: own[value] for value in dict.fromkeys(part[group])}
+        for one in _series(part, x, cases, group, here, gap=0.18):
             figure.add_trace(_difference_trace(one, y), row=row, col=col)
         figure.update_xaxes(_case_axis(cases, tickangle=-60 if slanted else 0), row=row, col=col)
     figure.add_hrect(y0=-margin, y1=margin, fillcolor=_BOUNDS, line_width=0, layer="below")
