@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.batchgnn.rank_fetches import MACROBATCH, ONE_BY_ONE, short_name
+from experiments.batchgnn.table4 import several_ranks
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.title import Title
@@ -18,7 +19,7 @@ TERMS = {"topology": "topology, Σ T", "features": "features, S Σ |A|"}
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """One row per point and term of the equations: bytes as modelled and as counted, and their quotient."""
-    several: Any = table[table.num_ranks > 1]
+    several = several_ranks(table)
     parts = [
         several[CASE].assign(
             term=text, modelled_bytes=several[f"modelled_{term}_bytes"], counted_bytes=several[f"{term}_bytes"]
@@ -58,7 +59,6 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     rows = shown(table)
-    relays: Any = table[table.num_ranks > 1]
     by = [*CASE, "term"]
     return [
         claims.within(
@@ -73,7 +73,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         claims.least(
             "headers-shrink",
             "a macrobatch sends fewer bytes of headers than its mini-batches one by one",
-            relays,
+            several_ranks(table),
             value="relays_bytes",
             among="fetching",
             winner=MACROBATCH,
@@ -85,6 +85,6 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Bytes of each term as modelled and as counted; and those of headers and requests, which the equations call C."""
-    wide: Any = table[table.num_ranks > 1].assign(dataset=table.dataset.map(short_name))
+    wide: Any = several_ranks(table).assign(dataset=lambda rows: rows.dataset.map(short_name))
     columns = [f"{prefix}{term}_bytes" for term in TERMS for prefix in ("modelled_", "")]
     return wide[[*CASE, *columns, "relays_bytes", "request_bytes"]].reset_index(drop=True)

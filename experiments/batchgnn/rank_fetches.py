@@ -14,6 +14,7 @@ from workbench.sampling.batches import EpochOrder
 Ownership = Literal["random", "metis", "ldg", "fennel"]
 
 ONE_BY_ONE, MACROBATCH, CACHE = "one by one", "macrobatch", "macrobatch + cache"
+DISTDGL = "DistDGL"
 SHORT = {ONE_BY_ONE: "1 by 1", MACROBATCH: "macro", CACHE: "cache"}
 SYSTEMS = {"DGL": ONE_BY_ONE, "BGNN": MACROBATCH, "BGNNC": CACHE}
 """The paper's systems by how they fetch: DistDGL mini-batch by mini-batch, BatchGNN without and with the cache."""

@@ -5,15 +5,10 @@ from typing import Any
 import pandas as pd
 
 from experiments.batchgnn.rank_fetches import MACROBATCH, ONE_BY_ONE, SHORT, short_name
-from experiments.batchgnn.table4 import CASE, MODELS, papers
+from experiments.batchgnn.table4 import CASE, MODELS, papers, several_ranks
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.title import Title
-
-
-def several_ranks(table: pd.DataFrame) -> Any:
-    """Rows of several ranks."""
-    return table[table.num_ranks > 1]
 
 
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
@@ -68,7 +63,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Seconds of preparation and forward pass per mini-batch, and slowest − fastest rank; the paper's and ours."""
     keys = [*CASE, "fetching"]
-    here = several_ranks(table).assign(dataset=table.dataset.map(short_name))
+    here = several_ranks(table).assign(dataset=lambda rows: rows.dataset.map(short_name))
     both = here.merge(papers(reported), on=keys, how="left", suffixes=("", "_paper"))
     columns = {key: both[key] for key in keys}
     for name, text in {"batch_seconds": "preparation + forward", "range_seconds": "slowest − fastest"}.items():

@@ -4,8 +4,15 @@ import pytest
 import torch
 
 import workbench as wb
-from experiments.batchgnn import rank_epochs
-from experiments.batchgnn.rank_fetches import CACHE, MACROBATCH, ONE_BY_ONE, rank_orders
+from experiments.batchgnn import distdgl, rank_epochs
+from experiments.batchgnn.rank_fetches import (
+    CACHE,
+    MACROBATCH,
+    ONE_BY_ONE,
+    counts_of_ranks,
+    fetched_rows,
+    rank_orders,
+)
 from workbench.experiment.figure_loader import load_experiment
 
 TINY = {"name": "synthetic-arxiv", "scale": 0.003, "undirected": "multi"}
@@ -119,3 +126,30 @@ def test_a_rank_alone_fetches_nothing_and_its_parts_add_up_to_an_epoch():
         assert row["export_pyg_seconds"] > 0
     assert found[CACHE]["cache_seconds"] > 0 and found[ONE_BY_ONE]["cache_seconds"] is None
     assert found[MACROBATCH]["macrobatch"] == found[MACROBATCH]["num_batches"] > found[ONE_BY_ONE]["macrobatch"] == 1
+
+
+def distdgl_may_run():
+    try:
+        distdgl.check_rights()
+    except PermissionError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not distdgl_may_run(), reason="needs the rights to mount")
+def test_distdgl_fetches_as_many_rows_as_one_by_one():
+    values = {**EPOCH, "num_ranks": 2, "model": "gin", "hidden_dim": 8, "epochs": 2}
+    (found,) = rows("table4", **values, system="DistDGL")
+    config = load_experiment("batchgnn/table4").module.Config(**values)
+    counts = [counts_of_ranks(config, config.dataset.load(), number) for number in range(8)]
+    ours = [fetched_rows(ranks, ONE_BY_ONE) / len(ranks[0].sampled.fetched) for ranks in counts]
+    assert found["rows"] / found["num_batches"] == pytest.approx(sum(ours) / len(ours), rel=0.15)  # 4 deviations
+    assert 0 < sum(found[f"{part}_seconds"] for part in rank_epochs.PARTS) <= found["epoch_seconds"]
+    assert found["epoch_seconds_low"] <= found["epoch_seconds"] <= found["epoch_seconds_high"]
+
+
+def test_distdgl_without_rights_is_refused(monkeypatch):
+    monkeypatch.setattr(distdgl, "OWN_MOUNTS", ["no-such-program"])
+    with pytest.raises(PermissionError, match=r"there is no unshare; run as root on Linux, or leave the system out"):
+        rows("table4", **{**EPOCH, "model": "gin", "hidden_dim": 8, "epochs": 1}, system="DistDGL")
