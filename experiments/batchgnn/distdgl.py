@@ -42,8 +42,7 @@ def epochs_of(config: RankConfig) -> dict[str, Any]:
     check_rights()
     with TemporaryDirectory(prefix="distdgl-") as name:
         folder = Path(name)
-        values = config.model_dump_json(include=set(RankConfig.model_fields))
-        (folder / "config.json").write_text(values, encoding="utf-8")
+        (folder / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
         addresses = [f"127.0.0.{1 + rank} {port}" for rank, port in enumerate(free_ports(config.num_ranks))]
         (folder / "ip.txt").write_text("\n".join(addresses) + "\n", encoding="utf-8")
         end = time.monotonic() + config.timeout_seconds

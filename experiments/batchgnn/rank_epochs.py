@@ -43,6 +43,7 @@ class RankConfig(EpochConfig):
         hidden_dim: width of hidden layers.
         epochs: epochs of each way that are timed, after one that is not.
         export: also measure converting an epoch's mini-batches for other libraries.
+        system: this library's ways to fetch, or DistDGL itself, which takes Linux and its root.
         timeout_seconds: of all ranks together.
     """
 
@@ -50,6 +51,7 @@ class RankConfig(EpochConfig):
     hidden_dim: PositiveInt
     epochs: PositiveInt
     export: tuple[Literal["dgl", "pyg"], ...] = ()
+    system: Literal["workbench", "DistDGL"] = "workbench"
     timeout_seconds: PositiveInt = 3600
 
     def build(self, data: Any) -> Any:

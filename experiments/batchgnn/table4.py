@@ -4,7 +4,7 @@ DistDGL itself is a series of its own; "one by one" fetches like it, within this
 """
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
@@ -24,13 +24,7 @@ BARS = {DISTDGL: DISTDGL} | SHORT
 
 
 class Config(RankConfig):
-    """One layer kind on a number of ranks.
-
-    Args:
-        system: this library's three ways to fetch, or DistDGL itself, which takes Linux and its root.
-    """
-
-    system: Literal["workbench", "DistDGL"] = "workbench"
+    """One layer kind on a number of ranks."""
 
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
