@@ -150,6 +150,7 @@ def test_distdgl_fetches_as_many_rows_as_one_by_one():
 
 
 def test_distdgl_without_rights_is_refused(monkeypatch):
-    monkeypatch.setattr(distdgl, "OWN_MOUNTS", ["no-such-program"])
+    epochs_of = load_experiment("batchgnn/table4").module.epochs_of  # other tests import experiments anew
+    monkeypatch.setitem(epochs_of.__globals__, "OWN_MOUNTS", ["no-such-program"])
     with pytest.raises(PermissionError, match=r"there is no unshare; run as root on Linux, or leave the system out"):
         rows("table4", **{**EPOCH, "model": "gin", "hidden_dim": 8, "epochs": 1}, system="DistDGL")
