@@ -145,8 +145,9 @@ def test_distdgl_fetches_as_many_rows_as_one_by_one():
     counts = [counts_of_ranks(config, config.dataset.load(), number) for number in range(8)]
     ours = [fetched_rows(ranks, ONE_BY_ONE) / len(ranks[0].sampled.fetched) for ranks in counts]
     assert found["rows"] / found["num_batches"] == pytest.approx(sum(ours) / len(ours), rel=0.15)  # 4 deviations
-    assert 0 < sum(found[f"{part}_seconds"] for part in rank_epochs.PARTS) <= found["epoch_seconds"]
-    assert found["epoch_seconds_low"] <= found["epoch_seconds"] <= found["epoch_seconds_high"]
+    more = 1 + 1e-6  # medians are rounded to single precision
+    assert 0 < sum(found[f"{part}_seconds"] for part in rank_epochs.PARTS) <= more * found["epoch_seconds"]
+    assert found["epoch_seconds_low"] <= more * found["epoch_seconds"] <= more**2 * found["epoch_seconds_high"]
 
 
 def test_distdgl_without_rights_is_refused(monkeypatch):
