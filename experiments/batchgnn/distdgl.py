@@ -90,7 +90,7 @@ def start(folder: Path, role: str, rank: int) -> subprocess.Popen[bytes]:
 def finish(processes: list[subprocess.Popen[bytes]], folder: Path, end: float) -> None:
     """Wait until all have ended; once one has failed or time is over, end the others."""
     try:
-        while any(one.poll() is None for one in processes) and not any(one.returncode for one in processes):
+        while None in (ends := [one.poll() for one in processes]) and not any(ends):
             if time.monotonic() > end:
                 raise TimeoutError("DistDGL took longer than timeout_seconds; set more, or fewer epochs")
             time.sleep(0.05)

@@ -1,5 +1,9 @@
 """Rows of BatchGNN's sweeps on tiny graphs, against the primitives and by hand."""
 
+import subprocess
+import sys
+import time
+
 import pytest
 import torch
 
@@ -155,3 +159,19 @@ def test_distdgl_without_rights_is_refused(monkeypatch):
     monkeypatch.setitem(epochs_of.__globals__, "OWN_MOUNTS", ["no-such-program"])
     with pytest.raises(PermissionError, match=r"there is no unshare; run as root on Linux, or leave the system out"):
         rows("table4", **{**EPOCH, "model": "gin", "hidden_dim": 8, "epochs": 1}, system="DistDGL")
+
+
+@pytest.mark.parametrize(
+    ("other", "seconds", "error", "message"),
+    [
+        ("raise SystemExit(3)", 60, RuntimeError, "DistDGL failed:\nthe last line"),
+        ("import time; time.sleep(60)", 0, TimeoutError, "longer than timeout_seconds; set more, or fewer epochs"),
+    ],
+)
+def test_a_process_of_distdgl_that_fails_or_hangs_ends_the_others(tmp_path, other, seconds, error, message):
+    (tmp_path / "machine.log").write_text("the last line")
+    scripts = ("import time; time.sleep(60)", other)
+    processes = [subprocess.Popen([sys.executable, "-c", script]) for script in scripts]
+    with pytest.raises(error, match=message):
+        distdgl.finish(processes, tmp_path, time.monotonic() + seconds)
+    assert all(process.returncode for process in processes)
