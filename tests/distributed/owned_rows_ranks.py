@@ -57,6 +57,27 @@ def foreign_row(config: Mapping[str, Any]) -> Rows:
     }
 
 
+def fetched(config: Mapping[str, Any]) -> Rows:
+    """Rows that ranks fetch: own ones, those of others, repeated ones in any order, none; by every dtype of owners."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for dtype in (torch.int8, torch.int16, torch.int32, torch.int64):
+        owner, traffic = owner_of(size).to(dtype), wb.Traffic()
+        rows = wb.distributed.OwnedRows.of(X, owner, traffic=traffic)
+        mixed = torch.randint(len(X), (40 + rank,), generator=torch.Generator().manual_seed(rank))
+        wanted = {
+            "own": rows.ids.flip(0),
+            "foreign": (owner != rank).nonzero()[:, 0].int(),
+            "mixed": mixed,
+            "none but of the last rank": mixed[: 5 * (rank == size - 1)],
+        }
+        for name, ids in wanted.items():
+            before = traffic.snapshot()
+            found = rows.fetch(ids)
+            equal, counted = torch.equal(found, X[ids]), (traffic.snapshot() - before).count("rank", "rows")
+            right = equal and counted == int((owner[ids] != rank).sum())
+            yield {"name": name, "dtype": str(dtype), "right": worst(float(not right)) == 0.0}
+
+
 def tensors_of(rows: wb.distributed.OwnedRows) -> list[Tensor]:
     """The floating-point tensors that a store refers to, however deep."""
     found, seen, rest = [], set(), [rows]

@@ -133,6 +133,12 @@ def test_a_rank_has_its_own_rows_and_edges_alone(rank_pool):
     assert row["rows"] and (row["resident_rows"], row["resident_edges"], row["foreign_edges"]) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_rows_are_fetched_in_the_order_of_the_ids(rank_pool, size):
+    rows = run(rank_pool, "owned_rows_ranks:fetched", size)
+    assert len(rows) == 16 and all(row["right"] for row in rows), rows
+
+
 def test_counted_bytes_are_those_that_collectives_are_handed(rank_pool):
     (row,) = run(rank_pool, "owned_rows_ranks:counters", 2)
     assert all(row.values()), row

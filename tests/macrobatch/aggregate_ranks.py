@@ -41,13 +41,13 @@ def owners() -> torch.Tensor:
 
 
 class Bounded(wb.distributed.OwnedRows):
-    """Rows that remember how many are staged at a time."""
+    """Rows that remember how many are fetched at a time."""
 
     largest = 0
 
-    def stage(self, ids: torch.Tensor, *, traffic: wb.Traffic | None = None) -> wb.FeatureStore:
+    def fetch(self, ids: torch.Tensor) -> torch.Tensor:
         self.largest = max(self.largest, len(ids))
-        return super().stage(ids, traffic=traffic)
+        return super().fetch(ids)
 
 
 def built(config: Mapping[str, Any]) -> Rows:

@@ -1,8 +1,10 @@
 """What a rank owns: rows (`OwnedRows`; others come in bulk, from their owners), its part of the graph, its sampler."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,11 +12,13 @@ from workbench.core.errors import check_id_vector, check_ids, check_vector
 from workbench.core.exchange import LENGTH_BYTES
 from workbench.core.graph import Graph
 from workbench.core.machine import Traffic
-from workbench.distributed.group import Group, all_to_all, exchange_ids, get_rank, get_world_size
+from workbench.distributed.group import Group, exchange_ids, get_rank, get_world_size, start_all_to_all
 from workbench.distributed.progress import in_phase
 from workbench.features.memory_rows import as_store
 from workbench.features.protocols import FeatureStore, WrappedStore, check_rows, check_store
 from workbench.features.stage import StagedRows
+from workbench.kernels.buffers import uninitialised
+from workbench.kernels.gather import gather_rows
 from workbench.kernels.relabel import IdIndex
 from workbench.partition.graph.split_graph import open_part, stored_num_parts
 from workbench.sampling.owned_graph import OwnedGraph
@@ -90,7 +94,7 @@ class OwnedRows(WrappedStore):
         if out is not None:
             check_rows("out", out, self, len(ids), on_device=True)
         positions = self._index.positions(ids)
-        if len(positions) and int(positions.min()) < 0:
+        if len(positions) and int(positions.numpy().min()) < 0:  # torch's would wake OpenMP threads
             raise self._foreign(ids.cpu(), positions)
         return self._store.read(positions, out=out)
 
@@ -105,26 +109,50 @@ class OwnedRows(WrappedStore):
             A store of exactly these rows.
         """
         index = IdIndex([check_ids("ids", ids, len(self)).cpu()], len(self))
-        owner = self._owner[index.ids]
-        wanted = [(owner == rank).nonzero()[:, 0] for rank in range(get_world_size(self._group))]
-        with in_phase("features"):
-            rows = self._fetched([index.ids[positions] for positions in wanted])
-        staged = torch.empty(len(index.ids), *self.row_shape, dtype=self.dtype, device=self.device)
-        staged.index_copy_(0, torch.cat(wanted).to(self.device), rows)
-        return StagedRows(index, staged, traffic=traffic)
+        return StagedRows(index, self.fetch(index.ids), traffic=traffic)
 
-    def _fetched(self, ids: list[Tensor]) -> Tensor:
-        """Rows of the ids of each rank, in this order; this rank's own are not sent."""
-        own, ids[self._rank] = ids[self._rank], ids[self._rank][:0]
-        asked = exchange_ids([one.to(self.device) for one in ids], self._group, self._traffic)
-        counts = [len(one) for one in ids]
-        rows = all_to_all(self.read(torch.cat(asked)), [len(one) for one in asked], counts, self._group)
+    def fetch(self, ids: Tensor) -> Tensor:
+        """Fetch rows of any nodes from their owners; collective: every rank calls it, possibly with no ids.
+
+        Args:
+            ids: int64 or int32 [n]; a repeated id is fetched as often.
+
+        Returns:
+            [n, *row_shape] in the order of the ids, on the device of the rows.
+        """
+        ids = check_ids("ids", ids, len(self)).cpu()
+        order, (own, *others) = self._by_owner(ids)
+        with in_phase("features"):
+            rows = self._fetched(own, others)
+        if len(own) == len(ids):
+            return rows
+        place = torch.empty_like(order)
+        place[order] = torch.arange(len(order))
+        return gather_rows(rows, place)
+
+    def _by_owner(self, ids: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+        """An order of the ids with this rank's first, then those of rank 0, 1, …; and the ids of each."""
+        owner = gather_rows(self._owner, ids).numpy().astype(np.int16)  # which NumPy sorts by radix
+        owner[owner == self._rank] = -1
+        order = torch.from_numpy(np.argsort(owner, kind="stable"))
+        counts = np.bincount(owner + 1, minlength=get_world_size(self._group) + 1)
+        return order, gather_rows(ids, order).split(counts.tolist())
+
+    def _fetched(self, own: Tensor, others: list[Tensor]) -> Tensor:
+        """This rank's rows, read while those of each other rank are received after them."""
+        asked = exchange_ids([one.to(self.device) for one in others], self._group, self._traffic)
+        counts = [len(one) for one in others]
+        empty = torch.empty(0, dtype=self.dtype, device=self.device)
+        rows = uninitialised(empty, len(own) + sum(counts), *self.row_shape)
+        sent = self.read(torch.cat(asked))
+        received, wait = start_all_to_all(sent, [len(a) for a in asked], counts, self._group, out=rows[len(own) :])
+        self.read(own, out=rows[: len(own)])
+        wait()
         if self._traffic is not None:
-            self._traffic.add("rank", "rows", len(rows), rows.nbytes)
-            if len(ids) > 1:
-                self._traffic.add("rank", "relays", 1, LENGTH_BYTES * (len(ids) - 1))
-        before = sum(counts[: self._rank])
-        return torch.cat([rows[:before], self.read(own), rows[before:]])
+            self._traffic.add("rank", "rows", len(received), received.nbytes)
+            if len(others) > 1:
+                self._traffic.add("rank", "relays", 1, LENGTH_BYTES * (len(others) - 1))
+        return rows
 
     def _foreign(self, ids: Tensor, positions: Tensor) -> IndexError:
         check_ids("ids", ids, len(self))

@@ -376,6 +376,8 @@ def _is_resident(x: Any, dtype: torch.dtype) -> bool:
 
 
 def _fetch(store: FeatureStore, part: _Part, ids: Tensor) -> Tensor:
+    if isinstance(store, OwnedRows):
+        return store.fetch(ids)
     return (store if part.owned is None else stage_ids(store, ids)).read(ids)
 
 
