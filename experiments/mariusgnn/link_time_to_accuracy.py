@@ -12,13 +12,13 @@ from workbench.experiment.title import Title
 
 
 def curves(table: pd.DataFrame) -> pd.DataFrame:
-    """Means over the runs: seconds of training up to the end of every epoch, and the MRR then."""
+    """Seconds of training up to the end of every epoch, of the fastest run, and the mean MRR then."""
     rows: Any = comparison(table).sort_values("epoch", kind="stable")
     seconds: Any = rows.groupby([*CASE, "system", "seed"], sort=False).epoch_seconds.cumsum()
     rows = rows.assign(train_seconds=seconds, model=rows.encoder.map(NAMES))
-    found: Any = rows.groupby([*CASE, "model", "system", "epoch"], sort=False)[["train_seconds", "mrr"]].mean(
-        skipna=False
-    )
+    groups: Any = rows.groupby([*CASE, "model", "system", "epoch"], sort=False)
+    # What else the machine does only adds time.
+    found = groups[["mrr"]].mean(skipna=False).assign(train_seconds=groups.train_seconds.min())
     return found.reset_index()
 
 
@@ -41,9 +41,10 @@ def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
+    x = "seconds of training, fastest run"
     return lines(
-        curves(table).rename(columns={"train_seconds": "seconds of training", "mrr": "filtered MRR"}),
-        x="seconds of training",
+        curves(table).rename(columns={"train_seconds": x, "mrr": "filtered MRR"}),
+        x=x,
         y="filtered MRR",
         group="system",
         facet=["dataset", "model"],

@@ -28,6 +28,7 @@ _LABELS = {
     "of_reg": "peak memory ÷ REG's",
     "epoch_seconds": "epoch time",
     "fastest_seconds": "fastest sample",
+    "fastest_epoch_seconds": "epoch time, fastest run",
     "relative": "nodes per second ÷ whole batch",
     "inputs_ratio": "input nodes, parts ÷ batch",
     "largest_ratio": "input nodes, largest part ÷ batch",
