@@ -25,7 +25,8 @@ def run(config):
     size, owned = wb.distributed.get_world_size(), owned_graph()
     sampler, model = new_sampler("neighbor", False), new_model("sage-mean")
     if IS_BAD:
-        row_exchange.all_to_all = owned_rows.all_to_all = faulty(row_exchange.all_to_all)
+        row_exchange.all_to_all = faulty(row_exchange.all_to_all)
+        owned_rows.start_all_to_all = faulty(row_exchange.start_all_to_all)
         sampler = FaultySampler([2, 2]) if STAGE == "sampling" else sampler
         misbehave(model)
     store = wb.distributed.OwnedRows.of(X, owner_of(size))
