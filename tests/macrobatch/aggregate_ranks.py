@@ -76,6 +76,17 @@ def built(config: Mapping[str, Any]) -> Rows:
         }
 
 
+def whole_graph(config: Mapping[str, Any]) -> Rows:
+    """What ranks are told that aggregate the whole graph from their own rows: only parts of a graph are collective."""
+    x = wb.distributed.OwnedRows.of(X, owner_of(dist.get_world_size()))
+    try:
+        wb.macrobatch.aggregate_rows(GRAPH, x, kind="gin")
+        text = "no error"
+    except IndexError as error:
+        text = str(error)
+    yield {"texts": gathered(text)}
+
+
 def trained(config: Mapping[str, Any]) -> Rows:
     """A step on aggregates, cooperative and independent, beside one process with a full-neighbour first layer."""
     rank, size, owner, seeds = dist.get_rank(), dist.get_world_size(), owners(), seeds_of(1)

@@ -75,6 +75,11 @@ def test_aggregates_are_built_by_their_owners(rank_pool, size, tmp_path):
     assert sorted(path.name for path in (tmp_path / "gin").iterdir()) == [f"rank-{rank}" for rank in range(size)]
 
 
+def test_a_whole_graph_is_not_aggregated_from_the_rows_of_a_rank(rank_pool):
+    (row,) = run(rank_pool, "aggregate_ranks:whole_graph", 2)
+    assert [f"and rank {rank} has only its own" in text for rank, text in enumerate(row["texts"])] == [True, True]
+
+
 @pytest.mark.parametrize("size", [2, 4])
 def test_steps_on_aggregates_equal_those_of_one_process(rank_pool, size):
     kinds = ["sage-mean", "gcn"] if size < 4 else ["sage-gcn", "gin"]

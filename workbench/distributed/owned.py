@@ -36,9 +36,9 @@ class OwnedRows(WrappedStore):
         local: the rows of this rank's nodes in ascending order of their ids: a tensor, an array or a store.
         owner: integer [num_nodes], rank that owns each node.
         group: the ranks; None for all.
-        traffic: counts the ids and rows that `stage` receives from other ranks, as "rank", and each call as one of
-            "relays" with the bytes that announce the numbers of ids; rows that are read are counted by `local` if it
-            is a store.
+        traffic: counts the ids and rows received from other ranks by `stage` and `fetch`, as "rank", and each call as
+            one of "relays" with the bytes that announce the numbers of ids; rows that are read are counted by `local`
+            if it is a store.
 
     Raises:
         ValueError: `local` has another number of rows than this rank has nodes.

@@ -376,9 +376,9 @@ def _is_resident(x: Any, dtype: torch.dtype) -> bool:
 
 
 def _fetch(store: FeatureStore, part: _Part, ids: Tensor) -> Tensor:
-    if isinstance(store, OwnedRows):
-        return store.fetch(ids)
-    return (store if part.owned is None else stage_ids(store, ids)).read(ids)
+    if part.owned is None:
+        return store.read(ids)
+    return store.fetch(ids) if isinstance(store, OwnedRows) else stage_ids(store, ids).read(ids)
 
 
 def _chunks(
