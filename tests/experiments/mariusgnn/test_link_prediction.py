@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from experiments.mariusgnn import link_prediction
+from experiments.mariusgnn import link_prediction, link_time_to_accuracy
 from experiments.mariusgnn.link_systems import BALANCED, BETA, COMET, DGL, MEMORY, SYSTEMS
 from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
@@ -165,3 +165,18 @@ def test_claims_of_the_views(name, rows, value, finding) -> None:
     spoiled = good.copy()
     spoiled.loc[spoiled.eval(rows), "mrr"] = value
     assert {found.name for found in exp.check(spoiled) if not found.held} == {finding}
+
+
+def test_seconds_are_those_of_the_fastest_run() -> None:
+    rows = table()
+    rows.loc[rows.seed != 1, "epoch_seconds"] = 90.0
+    compared = link_prediction.compare(rows, pd.DataFrame(columns=["dataset"]))
+    assert set(compared.fastest_epoch_seconds) == {9.0}
+    curves = link_time_to_accuracy.curves(rows)
+    assert set(curves[curves.epoch == 5].train_seconds) == {3 * 9.0}
+
+
+def test_the_subtitle_says_from_how_many_runs_means_are() -> None:
+    rows = table()
+    for found, told in ((rows, "of 3 runs"), (rows[(rows.system != BETA) | (rows.seed < 2)], "of 2 to 3 runs")):
+        assert told in link_prediction.draw(found, pd.DataFrame()).layout.title.text
