@@ -177,6 +177,6 @@ def test_seconds_are_those_of_the_fastest_run() -> None:
 
 
 def test_the_subtitle_says_from_how_many_runs_means_are() -> None:
-    rows = table()
+    rows: Any = table()
     for found, told in ((rows, "of 3 runs"), (rows[(rows.system != BETA) | (rows.seed < 2)], "of 2 to 3 runs")):
         assert told in link_prediction.draw(found, pd.DataFrame()).layout.title.text
