@@ -92,8 +92,7 @@ class FewInBuffer(FewNeighbours, OnDisk):
                 for state in buffer.epoch(order):
                     for part in loads[state.number].tolist():
                         first = part * self._store.partition_rows
-                        here = torch.arange(first, min(first + self._store.partition_rows, self._store.num_nodes))
-                        yield first, state.rows.read(here)
+                        yield first, state.rows.read(first + torch.arange(self._store.layout.nodes_of(part)))
 
         return wb.training.RowParts(self._store.num_nodes, visit).read(self._store.ids_of(ids))
 

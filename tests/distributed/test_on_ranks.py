@@ -58,6 +58,12 @@ def test_loss_and_gradients_equal_those_of_one_process(rank_pool, size):
     check_training(rank_pool, size, [*cases, *[("labor", True, kind, 3) for kind in KINDS[:: 1 if size == 3 else 3]]])
 
 
+def test_layers_that_read_no_row_where_a_rank_has_no_edge(rank_pool):
+    """Of three ranks one has no seed: its LSTM runs on nothing, and yet others wait for gradients of their rows."""
+    kinds = ["sage-lstm", "sage-pool", "gin", "sage-gcn"]
+    check_training(rank_pool, 3, [("neighbor", False, kind, parts) for kind in kinds for parts in (1, 3)])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_loss_and_gradients_in_every_case(rank_pool, size):

@@ -246,6 +246,9 @@ def test_what_it_refuses(given: dict[str, Any], error: type[Exception], message:
 def test_stores_and_reads_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="rows that require a gradient can't be cached"):
         wb.CachedRows(X.clone().requires_grad_(), 2).read(torch.tensor([1]))
+    learnt, rows = X.clone().requires_grad_(), torch.tensor([1])
+    with pytest.raises(ValueError, match="rows that require a gradient can't be cached"):
+        wb.CachedRows(learnt, 1, policy="static", rows=rows).read(rows)
     with pytest.raises(TypeError, match="RecordedRows can't be written; cache a store with a write method"):
         wb.CachedRows(wb.features.RecordedRows(X), 2).write(torch.tensor([1]), X[:1])
     trace = wb.AccessTrace.of([torch.tensor([1, 2])])

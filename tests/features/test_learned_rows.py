@@ -77,6 +77,18 @@ def test_equals_torch(make: Callable[[Tensor], Any], sparse: bool, parts: int) -
         torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
 
 
+def test_rows_of_one_number_each() -> None:
+    """A bias per node, say: rows without a second dimension are summed and updated as rows of one column."""
+    values = START[:, 0].clone(), START[:, :1].clone()
+    flat, column = (wb.LearnedRows(each, lr=0.3) for each in values)
+    for ids in (torch.tensor([0, 1]), torch.tensor([1, 2])):
+        flat.add_gradients(ids, torch.ones(2, dtype=START.dtype))
+        column.add_gradients(ids, torch.ones(2, 1, dtype=START.dtype))
+    flat.step()
+    column.step()
+    assert torch.equal(values[0], values[1][:, 0]) and not torch.equal(values[0], START[:, 0])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_stores_and_tensors_give_the_same_bits(dtype: torch.dtype) -> None:
     results = []

@@ -90,6 +90,11 @@ def test_stores_with_a_state_in_half_precision_are_refused(tmp_path: Path) -> No
         wb.outofcore.PartitionStore.open(store.folder)
 
 
+def test_learnt_rows_are_floating() -> None:
+    with pytest.raises(ValueError, match=r"dtype is torch.int64, but learnt rows are floating; pass torch.float32"):
+        wb.outofcore.LearntInit(DIM, dtype=torch.int64)
+
+
 def test_the_tuned_buffer_counts_the_state() -> None:
     sizes: dict[str, Any] = {"num_edges": 10**7, "edge_bytes": 16, "memory": "300 MiB", "learnt": True}
     half = wb.outofcore.plan_buffer(10**6, 200, state_bytes=400, **sizes)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import workbench as wb
+from workbench.outofcore.buffer import slots_needed
 
 PAGE = 4096
 sizes = st.fixed_dictionaries(
@@ -20,6 +21,7 @@ sizes = st.fixed_dictionaries(
         "learnt": st.booleans(),
         "method": st.sampled_from(["COMET", "balanced"]),
         "max_partitions": st.integers(1, 24),
+        "prefetch": st.booleans(),
     }
 )
 
@@ -32,10 +34,12 @@ def tuned(setting: dict) -> wb.outofcore.BufferPlan | None:
 
 
 def memory_of(setting: dict, p: int, c: int) -> float:
-    """The formula of the paper, with partitions in whole pages."""
+    """The formula of the paper, with partitions in whole pages, and half of the next state's partitions and buckets."""
     record = setting["row_bytes"] * (2 if setting["learnt"] else 1)
     partition = ceil(ceil(setting["num_nodes"] / p) * record / PAGE) * PAGE
-    return c * partition + 2 * c * c * setting["num_edges"] * 16 / p**2 + setting["working_bytes"]
+    next_group = c // 2 if setting["prefetch"] and c < p else 0
+    buckets = 2 * c * c + c * c - (c - next_group) ** 2
+    return (c + next_group) * partition + buckets * setting["num_edges"] * 16 / p**2 + setting["working_bytes"]
 
 
 def by_brute_force(setting: dict) -> tuple[int, int, int] | None:
@@ -64,6 +68,17 @@ def test_the_plan_is_the_best_of_all_settings_that_fit(setting: dict) -> None:
     if plan is not None:
         needed = memory_of(setting, plan.num_partitions, plan.capacity)
         assert plan.peak_bytes == ceil(needed) <= setting["memory"]
+
+
+@given(sizes)
+def test_the_partitions_that_the_program_allocates_fit(setting: dict) -> None:
+    plan = tuned(setting)
+    if plan is None:
+        return
+    prefetch = "prefetch=False" not in plan.code()
+    assert prefetch == (setting["prefetch"] or plan.in_memory)
+    slots = slots_needed(plan.order(), prefetch)
+    assert slots * plan.partition_bytes + setting["working_bytes"] <= plan.peak_bytes <= setting["memory"]
 
 
 @given(sizes, st.integers(0, 200_000))
@@ -106,6 +121,7 @@ def test_bucket_loads_are_those_whose_partitions_were_not_both_there() -> None:
 def test_the_papers_rule_for_p() -> None:
     """p = min(features / D, √(edges / D)), rounded to a multiple of l."""
     rows: dict[str, Any] = {"num_nodes": 10**6, "row_bytes": 400, "edge_bytes": 16, "memory": "150 MiB"}
+    rows["prefetch"] = False
     by_edges = wb.outofcore.plan_buffer(**rows, num_edges=10**7, disk_read_bytes=65_536)
     assert by_edges.limit == "edges" and isqrt(160_000_000 // 65_536) == 49
     assert 49 - by_edges.num_logical < by_edges.num_partitions <= 49
@@ -121,7 +137,7 @@ def test_the_papers_rule_for_p() -> None:
 
 
 def test_what_it_refuses() -> None:
-    rows: Any = {"num_nodes": 1000, "row_bytes": 4096, "num_edges": 0, "edge_bytes": 16}
+    rows: Any = {"num_nodes": 1000, "row_bytes": 4096, "num_edges": 0, "edge_bytes": 16, "prefetch": False}
     with pytest.raises(wb.CapacityError, match=r"fits into 19.53 KiB: the smallest, 2 of 1000 .* raise memory to"):
         wb.outofcore.plan_buffer(**rows, memory=20_000, working_bytes=18_000)
     assert wb.outofcore.plan_buffer(**rows, memory=18_000 + 8192, working_bytes=18_000).capacity == 2

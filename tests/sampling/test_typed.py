@@ -2,16 +2,19 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
 
+import workbench as wb
 from tests.sampling.stars import assert_equally_likely, mixtures, rows_of, some_of, star
 from tests.strategies import graphs, random_graph
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
 from workbench.sampling import typed
 from workbench.sampling.neighbor import NeighborSampler
+from workbench.sampling.poisson import mark_smallest
 from workbench.sampling.sampler import candidates
 from workbench.sampling.uniform import draw_uniform, draw_uniform_torch
 from workbench.sampling.weighted import draw_smallest, draw_smallest_torch, draw_weighted, draw_weighted_torch
@@ -49,6 +52,32 @@ def test_each_type_gets_its_fanout(graph: Graph, data: st.DataObject) -> None:
             mine = [edge for edge, k in zip(row, kinds, strict=True) if k == kind]
             assert set(mine) <= available
             assert len(mine) == (len(available) if fanout < 0 else min(fanout, len(available)))
+
+
+def test_labor_draws_none_of_a_type_whose_fanout_is_0() -> None:
+    """Also where keys are negative, as normal variates are, which a place before the first would lose against."""
+    graph, kinds = random_graph(40, 300, seed=1, num_edge_types=3), []
+    for dependence in (None, wb.Smoothed(4)):
+        sampler = wb.LaborSampler([FANOUTS], poisson=False, dependence=dependence)
+        for step in range(20):
+            block = sampler.sample(graph, torch.arange(40), step=step).blocks[0]
+            assert block.edge_type is not None
+            counts = torch.zeros(40, 3, dtype=torch.int64)
+            rows = torch.repeat_interleave(torch.arange(40), block.in_degrees())
+            counts.index_put_((rows, block.edge_type.long()), torch.tensor(1), accumulate=True)
+            kinds.append(counts)
+    degrees = torch.zeros(40, 3, dtype=torch.int64)
+    of_edges = torch.repeat_interleave(torch.arange(40), graph.in_degrees()), graph.edge_type.long()  # type: ignore[union-attr]
+    degrees.index_put_(of_edges, torch.tensor(1), accumulate=True)
+    assert all(torch.equal(counts[:, 1], degrees[:, 1]) and not counts[:, 2].any() for counts in kinds)
+    assert all(torch.equal(counts[:, 0], degrees[:, 0].clamp(max=2)) for counts in kinds)
+
+
+def test_nothing_is_marked_or_read_for_a_fanout_of_0() -> None:
+    """In plain Python, where a read beyond an array's end is an error."""
+    masks, keys = np.full(1, 255, np.uint8), np.array([-1.0, -3.0, 0.5])
+    mark_smallest.py_func(masks, keys, 3, np.empty(0), np.empty(0, np.int64))
+    assert masks.tolist() == [0]
 
 
 def test_subsets_of_each_type_are_equally_likely_and_independent() -> None:

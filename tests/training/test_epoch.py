@@ -14,6 +14,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.nn.model import build_model
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.training.epoch import epoch_steps, train_epochs
+from workbench.training.fetched import fetch_rows
 
 NODES, IN_DIM, CLASSES = 150, 8, 4
 GRAPH = random_graph(NODES, 1200, seed=7)
@@ -48,6 +49,16 @@ def test_every_id_is_in_one_micro_batch(batches: int, parts: int, sizes: list[in
     assert [sum(map(len, step)) for step in found] == sizes
     assert all(len(step) == parts for step in found)
     assert sorted(node for step in found for part in step for node in part) == IDS.tolist()
+
+
+def test_fetched_rows_are_those_of_the_ids_asked_for() -> None:
+    """Without a copy for the batch's ids and the first of them; other views of the same memory are other ids."""
+    (step,) = epoch_steps(GRAPH, IDS, sampler=SAMPLER, num_batches=1)
+    (fetched,) = fetch_rows(step, X, Y)
+    ids = fetched.batch.node_ids
+    for asked in (ids, ids[:5], ids[::2], ids[3:], ids.flip(0), ids[1::3], ids[:1]):
+        assert torch.equal(fetched.x.read(asked), X[asked])
+        assert (fetched.x.copy_of(asked) is not None) == (asked.data_ptr() == ids.data_ptr() and asked.is_contiguous())
 
 
 @pytest.mark.parametrize("count", [4, 6, 9, 10])

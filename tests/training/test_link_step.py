@@ -105,6 +105,25 @@ def test_parts_equal_the_whole_batch(case: Any, method: str) -> None:
     assert not torch.equal(whole.values, START)
 
 
+@pytest.mark.parametrize("loss", [wb.nn.softmax_pair_loss, wb.nn.logistic_pair_loss])
+@pytest.mark.parametrize("ends", ["dst", "src", "either"])
+def test_negatives_of_each_pair(loss: Any, ends: Any) -> None:
+    """Not shared by a chunk: the loss is that of scores pair by pair, in parts as in one."""
+    negatives = wb.links.Negatives(3, ends=ends, avoid_edges=True)
+    _, pairs, mb = next(iter(batches(sampler_of("sage"), negatives=negatives)))
+    assert pairs.chunk is None and pairs.neg_src is not None and pairs.neg_dst is not None
+    whole, parts = (Training("sage", "distmult", loss) for _ in range(2))
+    h = whole.encoder(mb.blocks, START[mb.node_ids])  # pyright: ignore[reportOptionalCall]
+    positive = whole.decoder(h[pairs.src], pairs.relation, h[pairs.dst])
+    assert pairs.relation is not None
+    negative = whole.decoder(h[pairs.neg_src], pairs.relation.repeat_interleave(3), h[pairs.neg_dst]).view(-1, 3)
+    expected = loss(positive, negative).detach()
+    for found in (whole.step(pairs, mb), parts.step(cut("reg", pairs, mb), mb)):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    for ours, theirs in zip(parts.tensors(), whole.tensors(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
 def test_equals_a_loop_in_plain_torch() -> None:
     """The whole step, with masked negatives, against an embedding, torch's Adagrad and scores pair by pair."""
     ours = Training("none", "distmult", wb.nn.softmax_pair_loss, "sum")

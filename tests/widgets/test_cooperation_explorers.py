@@ -172,6 +172,10 @@ def test_lines_are_the_miss_rates_on_fixed_axes() -> None:
     for axis in ("xaxis", "xaxis2", "yaxis", "yaxis2"):
         assert figure.layout[axis].range == other.layout[axis].range is not None
     assert list(figure.layout.xaxis.ticktext) == ["10%", "50%"]
+    sizes = (10, 11, 12, 20, 40, 80)  # too close to each other for a text at each
+    close = [CacheCost(reads, "lru", rows, 200, 0.5, 1024.0) for reads in ("near", "far") for rows in sizes]
+    for axis in cache_view(close, capacity_rows=20, **ROWS).select_xaxes():
+        assert 2 < len(axis.tickvals) < 6 and axis.ticktext == tuple(f"{share:.0%}" for share in axis.tickvals)
 
 
 @pytest.mark.parametrize(

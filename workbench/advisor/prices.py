@@ -517,7 +517,7 @@ class _Rows:
             seconds = pricer.disk.seconds(nbytes, reads)
         else:
             found = self._found()
-            self.host_bytes = self._buffer_bytes(c) if c.reading == "buffer" else self.host_bytes
+            self.host_bytes = found.buffer_bytes or self.host_bytes
             # A buffer is read once per epoch, whatever its batches.
             count = self._sampled.batches_per_epoch if c.reading == "buffer" else len(self._sampled.one_epoch)
             nbytes, seconds = (found.read_bytes + found.written_bytes) / count, found.seconds / count
@@ -534,11 +534,6 @@ class _Rows:
         if not found:
             raise CapacityError(f"the rows of {2 * group} batches do not fit into the host's memory")
         return found[0]
-
-    def _buffer_bytes(self, c: Configuration) -> int:
-        share = c.capacity / c.partitions
-        edges = self._pricer.counts.data.graph.num_edges * EDGE_BYTES
-        return round(share * self._pricer.feature_bytes + 2 * share**2 * edges)
 
     def _missed_reads(self) -> tuple[float, float]:
         """Bytes and reads of a batch's rows that a static cache does not hold."""

@@ -165,6 +165,10 @@ class _Pending:
         self._wait: Callable[[], Any] | None = None
         self.returned = torch.empty(0)
 
+    @property
+    def travels(self) -> bool:
+        return self._wait is not None
+
     def send(self, rows: Tensor, halo: Tensor) -> None:
         exchange = self._halo.exchange
         with in_phase(self._halo.phase):
@@ -209,6 +213,8 @@ class _Start(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_dst: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         pending: _Pending = ctx.pending
+        if not pending.travels:  # nothing that the layer computed depends on the rows, such as an LSTM without edges
+            pending.send_back(grad[len(grad) - pending.num_halo :])
         pending.finish("backward")
         owned = grad[: len(grad) - pending.num_halo].index_add(0, pending.send_index, pending.returned)
         pending.returned = torch.empty(0)

@@ -39,7 +39,6 @@ from workbench.sampling.sampler import (
     check_graph,
     check_sampler,
     copy_ids,
-    edge_values,
     require_row_independence,
 )
 
@@ -96,7 +95,7 @@ def _sample_layers(
     for layer in reversed(range(sampler.num_layers)):
         drawn = yield from _draw(owned, nodes, sampler, layer=layer, step=step, exclude_edges=exclude_edges)
         check_drawn(drawn, len(nodes))
-        extra = edge_values(owned.graph, drawn, getattr(sampler, "edge_ids", False))
+        extra = owned.edge_values(drawn, sampler)
         numbers, ids = _split(owned, nodes, drawn, overwrite=getattr(sampler, "sources_are_new", False))
         counts = tuple(ids.counts.tolist())
         asked = yield list(ids.halo.split(counts))

@@ -118,8 +118,9 @@ class Graph(TensorRecord, GraphForms):
             undirected: add the reverse of every edge; the reverse of an edge of type r has type r + n, where n is the
                 number of types.
                 True: also merge duplicates (summing their weights, also those of an edge given in both directions),
-                keep self loops once and sort rows; edges of different types are no duplicates. `edge_ids` is then None,
-                since merged edges have no position in the caller's list.
+                keep self loops once and sort rows; edges of different types are no duplicates, so that a self loop with
+                a type and its reverse are two. `edge_ids` is then None, since merged edges have no position in the
+                caller's list.
                 "multi": keep duplicates; the reverse of edge e has edge id e + num_edges, that of a self loop too.
             edge_weight: floating point [num_edges], finite; a reverse edge has that of its edge.
             edge_type: integer [num_edges]. Reverse edges whose types exceed its dtype make it int64.

@@ -69,7 +69,8 @@ def load_dataset(
             (the reverse of edge e has edge id e + number of edges); False: edges as stored; None: as published, so that
             a data set that stores each undirected edge once gets both directions. The reverse of an edge of type r has
             type r + number of types.
-        self_loops: True: exactly one per node; False: none; None: as stored.
+        self_loops: True: exactly one per node, with undirected="multi" its reverse as well; False: none; None: as
+            stored.
         features: "given": those of the source, densified if sparse, of width 0 if the source has none
             (`Dataset.features` is "none"). The archive of ogbn-arxiv has a language model's ranked predictions of the
             class instead of the published features; they are encoded as 1 / rank per class ("ranked-classes"), and

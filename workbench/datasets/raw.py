@@ -90,7 +90,8 @@ class Options:
 
     Args:
         undirected: True: add reverse edges and merge duplicates; "multi": keep duplicates; None: as published.
-        self_loops: True: exactly one per node; False: none; None: as stored.
+        self_loops: True: exactly one per node, with undirected="multi" its reverse as well; False: none; None: as
+            stored.
         features: "given", "degree" or "random:WIDTH".
         split: number of the public split, from 0.
         seed: seed of random features and splits.
@@ -142,7 +143,8 @@ def shape_graph(raw: RawSet, *, undirected: Undirected | None, self_loops: bool 
     Args:
         undirected: True: add reverse edges and merge duplicates; "multi": keep duplicates; None: True if each
             undirected edge is stored once, otherwise False.
-        self_loops: True: exactly one per node; False: none; None: as stored.
+        self_loops: True: exactly one per node, with undirected="multi" its reverse as well; False: none; None: as
+            stored.
 
     Returns:
         The graph; with "multi" its `edge_ids` are the positions in the stored list (without the self loops that

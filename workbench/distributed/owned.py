@@ -175,7 +175,8 @@ def open_owned_graph(folder: str | os.PathLike[str], group: Group = None, *, ver
         verify: read everything and compare checksums.
 
     Returns:
-        The in-edges of this rank's nodes, and the owner of every node.
+        The in-edges of this rank's nodes, and the owner of every node. Of a graph that was divided without edge ids,
+        edges can neither be excluded nor named.
 
     Raises:
         ValueError: the graph was divided into another number of parts than there are ranks.
@@ -191,7 +192,7 @@ def open_owned_graph(folder: str | os.PathLike[str], group: Group = None, *, ver
             f"{os.fspath(folder)} contains {parts} parts, but there are {size} ranks; start as many ranks as "
             f"parts, or divide the graph again with workbench.partition.split_graph(…, num_parts={size})"
         )
-    return OwnedGraph(part.graph, part.owner, rank, size)
+    return OwnedGraph(part.graph, part.owner, rank, size, knows_edge_ids=part.graph.edge_ids is not None)
 
 
 class OwnedSampler(Sampler):

@@ -211,8 +211,8 @@ class CachedRows(WrappedStore):
         slots = torch.from_numpy(self._machine.query(ids.numpy()))
         missing = (slots < 0).nonzero()[:, 0]
         fetched = fetch(ids[missing])
-        if fetched is not None and fetched.requires_grad:
-            raise ValueError("rows that require a gradient can't be cached, as each read would need it; detach them")
+        if fetched is not None:
+            _refuse_gradients(fetched)
         held = slots.clamp(min=0)
         self._valid = False
         into = torch.from_numpy(self._machine.replace(ids.numpy(), slots.numpy()))
@@ -251,7 +251,9 @@ class CachedRows(WrappedStore):
             self._machine.seek(int(self._trace.offsets[self._next_read]))
         rows = self._machine.resident_rows()
         if len(rows):
-            self._keep(torch.arange(len(rows)), self._store.read(rows))
+            kept = self._store.read(rows)
+            _refuse_gradients(kept)
+            self._keep(torch.arange(len(rows)), kept)
         self._valid = True
 
     def _check_follows_trace(self, ids: Tensor) -> None:
@@ -277,6 +279,11 @@ class CachedRows(WrappedStore):
     def __repr__(self) -> str:
         size = f"{self.capacity_rows:,} of {len(self):,} rows, {format_bytes(self._buffer.nbytes)} on {self.device}"
         return f"CachedRows({size}, policy={self._options['policy']!r}, store={self._store!r})"
+
+
+def _refuse_gradients(rows: Tensor) -> None:
+    if rows.requires_grad:
+        raise ValueError("rows that require a gradient can't be cached, as each read would need it; detach them")
 
 
 class RecordedRows(WrappedStore):

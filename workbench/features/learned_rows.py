@@ -179,7 +179,7 @@ class LearnedRows:
             position = label(ids)
             distinct = label.node_ids
         sums = gradients.new_zeros(len(distinct), *self.row_shape)
-        add_rows(sums.flatten(1), position, gradients.flatten(1))
+        add_rows(sums.unsqueeze(-1).flatten(1), position, gradients.unsqueeze(-1).flatten(1))
         return distinct, sums
 
     def __repr__(self) -> str:

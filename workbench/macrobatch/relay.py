@@ -34,7 +34,6 @@ from workbench.sampling.sampler import (
     check_graph,
     check_sampler,
     copy_ids,
-    edge_values,
     require_row_independence,
     row_offsets,
 )
@@ -419,7 +418,7 @@ def _draw(owned: OwnedGraph, nodes: Tensor, sampler: Sampler, layer: int, step: 
     edges = owned.own_edges(excluded)
     drawn = sampler.draw(owned.graph, nodes, layer=layer, step=step, exclude_edges=edges)
     check_drawn(drawn, len(nodes))
-    extra = edge_values(owned.graph, drawn, getattr(sampler, "edge_ids", False))
+    extra = owned.edge_values(drawn, sampler)
     return Rows(drawn.indptr, {"sources": drawn.sources, **extra})
 
 

@@ -208,9 +208,11 @@ def softmax_of_pairs(decoder: Decoder, h: Tensor, pairs: EdgeBatch, *, factor: f
 
 def can_fuse(decoder: Decoder, pairs: EdgeBatch) -> bool:
     """Return whether `softmax_of_pairs` can compute the loss: chunks, and inner products of queries with rows."""
+    if pairs.chunk is None:
+        return False
     kind, counts = type(decoder), {ids.shape[1] for ids in shared_negatives(pairs).values()}
     by_products = kind.compare is Decoder.compare and kind.compare_all is Decoder.compare_all
-    return by_products and pairs.chunk is not None and len(counts) == 1
+    return by_products and len(counts) == 1
 
 
 def softmax_products(

@@ -304,6 +304,8 @@ class LearntInit:
     def __post_init__(self) -> None:
         check_at_least("dim", self.dim, 1)
         check_seed(self.seed)
+        if not self.dtype.is_floating_point:
+            raise ValueError(f"dtype is {self.dtype}, but learnt rows are floating; pass torch.float32")
 
     @property
     def row_shape(self) -> tuple[int, ...]:

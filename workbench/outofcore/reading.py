@@ -49,6 +49,7 @@ class Reading:
         group: batches whose rows are read together; 0 for the buffer.
         num_partitions: partitions of the buffer; 0 for others.
         capacity: partitions in the buffer; 0 for others.
+        buffer_bytes: memory of the buffer: rows, edges, and what it reads ahead of both; 0 for others.
         read_bytes: bytes read, whole blocks and gaps included, those of edges too for the buffer.
         num_reads: number of reads.
         written_bytes: bytes written: packed rows, divided by the number of times that they are read.
@@ -60,6 +61,7 @@ class Reading:
     group: int = 0
     num_partitions: int = 0
     capacity: int = 0
+    buffer_bytes: int = 0
     read_bytes: int
     num_reads: int
     written_bytes: int = 0
@@ -398,8 +400,8 @@ class _Partitions:
         return self.num_edges * self.edge_bytes / self.num_partitions**2
 
     def memory(self, capacity: int) -> int:
-        """Memory of a buffer of some partitions."""
-        return buffer_bytes(capacity, self.partition_bytes, self.bucket_bytes)
+        """Memory of a buffer of some partitions; a state adds one if those with training nodes are more."""
+        return buffer_bytes(capacity, self.partition_bytes, self.bucket_bytes, int(self.num_train > capacity))
 
     @property
     def needed(self) -> int:
@@ -430,6 +432,7 @@ def _buffer(parts: _Partitions, *, num_epochs: int, memory_bytes: int, disk: Dis
         method="buffer",
         num_partitions=num_partitions,
         capacity=capacity,
+        buffer_bytes=parts.memory(capacity),
         read_bytes=nbytes,
         num_reads=count,
         seconds=disk.seconds(nbytes, count),

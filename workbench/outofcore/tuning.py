@@ -47,6 +47,7 @@ class BufferPlan:
         bucket_bytes: bytes of an edge bucket, on average.
         working_bytes: memory beside the buffer.
         learnt: rows are learnt: their partitions are written back when they leave the buffer.
+        prefetch: the buffer reads the next state's partitions during each state.
         limit: what keeps `num_partitions` from being larger: a partition of "rows" or a bucket of "edges" would be
             smaller than one disk read, or "max_partitions". "memory": only partitions smaller than one disk read
             fit.
@@ -60,6 +61,7 @@ class BufferPlan:
     bucket_bytes: float
     working_bytes: int
     learnt: bool
+    prefetch: bool
     limit: Limit
     method: str
 
@@ -70,8 +72,11 @@ class BufferPlan:
 
     @property
     def peak_bytes(self) -> int:
-        """Memory used: the partitions in the buffer, their buckets twice (as stored and sorted), and the rest."""
-        return buffer_bytes(self.capacity, self.partition_bytes, self.bucket_bytes) + self.working_bytes
+        """Memory used: the partitions in the buffer, their buckets twice (as stored and sorted), what is read ahead of
+        both, and the rest.
+        """
+        ahead = _ahead(self.num_logical, self.num_partitions, self.prefetch)
+        return buffer_bytes(self.capacity, self.partition_bytes, self.bucket_bytes, ahead) + self.working_bytes
 
     @property
     def num_loads(self) -> int:
@@ -119,9 +124,10 @@ class BufferPlan:
 
     def code(self) -> str:
         """Lines that go through an epoch of `graph` with the rows `x`, on disk in `folder`, by this plan, `plan`."""
+        options = f"capacity={self.capacity}" + ("" if self.prefetch or self.in_memory else ", prefetch=False")
         return (
             f"store = wb.outofcore.PartitionStore.build(folder, graph, rows=x, num_partitions={self.num_partitions})\n"
-            f"with wb.outofcore.PartitionBuffer(store, capacity={self.capacity}) as buffer:\n"
+            f"with wb.outofcore.PartitionBuffer(store, {options}) as buffer:\n"
             "    for state in buffer.epoch(plan.order(epoch=0)):\n"
             "        ...\n"
         )
@@ -150,6 +156,7 @@ def plan_buffer(
     state_bytes: int | None = None,
     method: str = "COMET",
     max_partitions: int = 1024,
+    prefetch: bool = True,
 ) -> BufferPlan:
     """Choose the partitions p, the capacity c and the logical groups l of a buffer that fits into memory.
 
@@ -171,6 +178,9 @@ def plan_buffer(
         method: "COMET"; or "balanced", which takes an odd number of groups, for which the bias of `balanced_order` is
             least.
         max_partitions: upper bound of p; orders have p² entries.
+        prefetch: count the memory of the partitions and buckets that `PartitionBuffer` reads during a state for the
+            next one, half as many as are in the buffer. The paper doesn't count them; False needs a buffer with
+            `prefetch=False`.
 
     Raises:
         ValueError: a number out of range.
@@ -181,7 +191,7 @@ def plan_buffer(
 
     >>> plan = plan_buffer(10**6, 400, num_edges=10**7, edge_bytes=16, memory="200 MiB", working_bytes="50 MiB")
     >>> plan.num_partitions, plan.capacity, plan.num_logical
-    (49, 14, 7)
+    (45, 10, 9)
     """
     for name, value in {"num_nodes": num_nodes, "row_bytes": row_bytes, "max_partitions": max_partitions}.items():
         check_at_least(name, value, 1)
@@ -194,7 +204,7 @@ def plan_buffer(
         if not learnt:
             raise ValueError(f"state_bytes is {state_bytes}, but only learnt rows have a state; pass learnt=True")
     state = (row_bytes if state_bytes is None else state_bytes) if learnt else 0
-    sizes = _Sizes(num_nodes, row_bytes + state, num_edges * edge_bytes, working)
+    sizes = _Sizes(num_nodes, row_bytes + state, num_edges * edge_bytes, working, prefetch)
     wanted, limit = sizes.most_partitions(check_bytes("disk_read_bytes", disk_read_bytes), max_partitions)
     settings = list(_settings(wanted, min(max_partitions, num_nodes), odd=method == "balanced"))
     for num_logical, p in settings:
@@ -207,6 +217,7 @@ def plan_buffer(
                 bucket_bytes=sizes.edges_bytes / p**2,
                 working_bytes=working,
                 learnt=learnt,
+                prefetch=prefetch,
                 limit="memory" if p > wanted else limit,
                 method=method,
             )
@@ -221,14 +232,17 @@ class _Sizes:
     record_bytes: int
     edges_bytes: int
     working_bytes: int
+    prefetch: bool
 
     def partition_bytes(self, p: int) -> int:
         return whole_blocks(ceil(self.num_nodes / p) * self.record_bytes)
 
     def memory(self, num_logical: int, p: int) -> int:
         """Memory with two groups in the buffer."""
-        bucket = self.edges_bytes / p**2
-        return buffer_bytes(_capacity(num_logical, p), self.partition_bytes(p), bucket) + self.working_bytes
+        sizes = self.partition_bytes(p), self.edges_bytes / p**2
+        return (
+            buffer_bytes(_capacity(num_logical, p), *sizes, _ahead(num_logical, p, self.prefetch)) + self.working_bytes
+        )
 
     def most_partitions(self, disk_read_bytes: int, max_partitions: int) -> tuple[int, Limit]:
         """The largest p whose partitions and buckets are at least one disk read, and what limits it."""
@@ -240,15 +254,22 @@ class _Sizes:
         return max(1, limits[least]), least
 
 
-def buffer_bytes(capacity: int, partition_bytes: int, bucket_bytes: float) -> int:
+def buffer_bytes(capacity: int, partition_bytes: int, bucket_bytes: float, ahead: int) -> int:
     """Memory of the partitions in a buffer and of their buckets, which it has twice: as stored, and sorted.
 
     Args:
         capacity: number of partitions in the buffer.
         partition_bytes: bytes of a partition.
         bucket_bytes: bytes of an edge bucket, on average.
+        ahead: partitions that are read for the next state, with their buckets, while all of these are in memory.
     """
-    return ceil(capacity * partition_bytes + _EDGE_COPIES * capacity**2 * bucket_bytes)
+    buckets = _EDGE_COPIES * capacity**2 + ahead * (2 * capacity - ahead)
+    return ceil((capacity + ahead) * partition_bytes + buckets * bucket_bytes)
+
+
+def _ahead(num_logical: int, p: int, prefetch: bool) -> int:
+    """Partitions that a state adds to the last one: a logical group."""
+    return p // num_logical if prefetch and num_logical > 1 else 0
 
 
 def _capacity(num_logical: int, p: int) -> int:

@@ -27,9 +27,9 @@ ByDevice = list[Tensor | None]
 class PlacedRows(WrappedStore):
     """Feature store of one of several devices whose buffers a placement fills.
 
-    `read` is local: a row comes from the device's own buffer, from the cheapest peer whose buffer this process can read
-    (`peers`), or from the host. Rows in the buffers of other processes are read from the host; `stage` fetches them
-    from their devices in one exchange. The rows must not change. Thread-safe.
+    `read` is local: a row comes from the device's own buffer, from the cheapest of the peers that hold it, or from the
+    host. If this process can't read that peer's buffer (`peers`), such as another process's, the row is read from the
+    host; `stage` fetches such rows from their devices in one exchange. The rows must not change. Thread-safe.
 
     Args:
         placement: which rows each device holds.

@@ -10,7 +10,7 @@ from workbench.core.errors import ID_DTYPES, INT64_MAX, check_at_least, check_id
 from workbench.core.graph import Graph, find
 from workbench.kernels.jit import compiled
 from workbench.kernels.lane_instructions import prefetch
-from workbench.sampling.sampler import Drawn, Sampler, candidates, check_graph, expand_rows, row_offsets
+from workbench.sampling.sampler import Drawn, Sampler, candidates, check_graph, edge_values, expand_rows, row_offsets
 
 _PREFETCH_DISTANCE = 32  # ids
 _MAX_RANKS = 2**15
@@ -25,6 +25,8 @@ class OwnedGraph:
         owner: int32 [num_nodes], the rank that owns each node.
         rank: number of this rank.
         num_ranks: number of ranks.
+        knows_edge_ids: edges have their ids in the whole graph. In a part that `split_graph(edge_ids=False)` wrote
+            they don't, and can neither be excluded nor named.
 
     Raises:
         TypeError: `graph` is not a Graph, or `owner` has another dtype.
@@ -41,6 +43,7 @@ class OwnedGraph:
     owner: Tensor
     rank: int
     num_ranks: int
+    knows_edge_ids: bool = True
 
     def __post_init__(self) -> None:
         check_graph(self.graph)
@@ -128,11 +131,40 @@ class OwnedGraph:
         )
 
     def own_edges(self, edge_ids: Tensor | None) -> Tensor | None:
-        """Return those of some edge ids that are edges of `graph`; None for None."""
-        if edge_ids is None or self.graph.edge_ids is None:
+        """Return those of some edge ids that are edges of `graph`; None for None.
+
+        Raises:
+            ValueError: the graph was divided without edge ids.
+        """
+        if edge_ids is None:
+            return None
+        self._check_knows_ids("exclude_edges")
+        if self.graph.edge_ids is None:
             return edge_ids
         ids = check_ids("exclude_edges", edge_ids, INT64_MAX)
         return ids[find(self.graph.position_index, ids) >= 0]
+
+    def edge_values(self, drawn: Drawn, sampler: Sampler) -> dict[str, Tensor]:
+        """Return what a block has per edge, as `workbench.sampling.sampler.edge_values`.
+
+        Args:
+            drawn: rows of `graph`.
+            sampler: that has drawn them; whether ids of edges are wanted is its `edge_ids`.
+
+        Raises:
+            ValueError: ids of edges are wanted, but the graph was divided without them.
+        """
+        wanted = getattr(sampler, "edge_ids", False)
+        if wanted:
+            self._check_knows_ids("edge_ids=True")
+        return edge_values(self.graph, drawn, wanted)
+
+    def _check_knows_ids(self, need: str) -> None:
+        if not self.knows_edge_ids:
+            raise ValueError(
+                f"{need} needs the ids of edges, but the graph was divided without them; divide it again with "
+                "workbench.partition.split_graph(…, edge_ids=True)"
+            )
 
     def __repr__(self) -> str:
         owned = int((self.owner == self.rank).sum())

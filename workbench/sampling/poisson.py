@@ -115,7 +115,7 @@ def mark_smallest(masks, keys, count, smallest, offsets):
     """
     filled = 0
     for j in range(count):
-        if filled < len(smallest) or keys[j] < smallest[filled - 1]:
+        if filled < len(smallest) or (filled > 0 and keys[j] < smallest[filled - 1]):
             filled = insert_arrival(keys[j], j, smallest, offsets, filled)
     masks[: (count + LANES - 1) // LANES] = 0
     for j in range(filled):

@@ -126,7 +126,7 @@ class BatchRows:
     def _begins_with(self, ids: Tensor) -> bool:
         """Whether these are the batch's ids or the first of them, by their place in memory."""
         theirs, ours = ((t.untyped_storage()._cdata, t.storage_offset(), t.dtype) for t in (ids, self.ids))
-        return theirs == ours and len(ids) <= len(self.ids)
+        return theirs == ours and len(ids) <= len(self.ids) and ids.stride() == self.ids.stride()
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,8 +35,7 @@ class RowParts:
             for state in buffer.epoch(order):
                 for part in order.loaded(state.number).tolist():
                     first = part * store.partition_rows
-                    ids = torch.arange(first, min(first + store.partition_rows, store.num_nodes))
-                    yield first, state.rows.read(ids)
+                    yield first, state.rows.read(first + torch.arange(store.layout.nodes_of(part)))
 
         wb.training.rank_triples(decoder, wb.training.RowParts(store.num_nodes, visit), triples)
 

@@ -365,8 +365,9 @@ def cache_view(
     names = {name: f"{name}: {format_bytes(round(c.bytes_per_read / batch_size))} per seed" for name, c in best.items()}
     rows = [{**c._asdict(), "share": c.capacity_rows / num_rows, "reads": names[c.reads]} for c in costs]
     figure = lines(rows, x="share", log_x=True, y="miss_rate", group="policy", facet="reads")
-    ticks = [f"{share:.0%}" for share in sorted({row["share"] for row in rows})]
-    figure.update_xaxes(ticktext=ticks, title_text="size of the cache, share of the rows")
+    for axis in figure.select_xaxes():
+        axis.ticktext = [f"{share:.0%}" for share in axis.tickvals]
+        axis.title.text = "size of the cache, share of the rows"
     figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
     figure.add_vline(x=capacity_rows / num_rows, line={"color": INK, "width": 1.5, "dash": "dash"})
     size = f"{capacity_rows / num_rows:.0%} of the rows, {format_bytes(capacity_rows * row_bytes)}"

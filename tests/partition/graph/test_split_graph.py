@@ -64,6 +64,14 @@ def test_one_part_is_the_graph(tmp_path: Path) -> None:
     assert found.edge_ids is None and found.indices.dtype == torch.int32
 
 
+def test_more_parts_than_nodes(tmp_path: Path) -> None:
+    graph = wb.Graph.from_edges([0], [1])
+    split_graph(graph, torch.tensor([0, 3]), tmp_path / "parts", num_parts=4)
+    assert [open_part(tmp_path / "parts", part).graph.num_edges for part in range(4)] == [0, 0, 0, 1]
+    with pytest.raises(IndexError, match="owner contains 4; owners are numbered from 0 on and below num_parts, 4"):
+        split_graph(graph, torch.tensor([0, 4]), tmp_path / "more", num_parts=4)
+
+
 def test_samples_of_owned_nodes_are_those_of_the_whole_graph(tmp_path: Path) -> None:
     graph = some_graph()
     owner = wb.partition.partition_stream(graph, 2, method="fennel")
@@ -74,6 +82,21 @@ def test_samples_of_owned_nodes_are_those_of_the_whole_graph(tmp_path: Path) -> 
         expected, found = (sampler.sample(g, seeds) for g in (graph, open_part(tmp_path / "parts", part).graph))
         assert torch.equal(found.node_ids, expected.node_ids)
         assert torch.equal(found.blocks[0].edge_ids, expected.blocks[0].edge_ids)  # type: ignore[arg-type]
+
+
+def test_parts_without_edge_ids_neither_exclude_nor_name_edges(tmp_path: Path) -> None:
+    """Positions in a part are not ids of the whole graph: other edges would be left out, silently."""
+    graph = some_graph()
+    for edge_ids in (True, False):
+        folder = tmp_path / str(edge_ids)
+        split_graph(graph, torch.zeros(30, dtype=torch.int64), folder, edge_ids=edge_ids)
+        owned = wb.distributed.open_owned_graph(folder)
+        assert owned.knows_edge_ids == edge_ids
+    excluded, named = torch.tensor([0]), wb.NeighborSampler([3], edge_ids=True)
+    with pytest.raises(ValueError, match=r"exclude_edges needs the ids of edges.*split_graph\(…, edge_ids=True\)"):
+        owned.draw(wb.NeighborSampler([3]), torch.arange(3), layer=0, exclude_edges=excluded)
+    with pytest.raises(ValueError, match="edge_ids=True needs the ids of edges"):
+        owned.edge_values(owned.draw(named, torch.arange(3), layer=0), named)
 
 
 def test_nothing_is_left_behind_and_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,8 @@ def split_graph(
     """
     target = Path(folder).resolve()
     num_nodes = count_nodes(edges, len(owner))
-    owner = check_ids("owner", owner.cpu(), max(1, num_nodes)).to(torch.int32)
+    limit = max(1, num_nodes) if num_parts is None else torch.iinfo(torch.int32).max
+    owner = check_ids("owner", owner.cpu(), limit).to(torch.int32)
     num_parts = _count_parts(owner, num_parts)
     check_repeatable(edges)
     edges = edges.to("cpu") if isinstance(edges, Graph) else edges
