@@ -46,6 +46,16 @@ def test_example_runs(source, code):
     exec(code, {"__name__": "__main__"})
 
 
+def test_the_advice_in_the_readme_is_what_its_program_prints(capsys):
+    """But for seconds, which the machine decides."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    program, table = re.findall(r"^```(?:python|text)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[:2]
+    exec(program, {"__name__": "__main__"})
+    row = re.compile(r"^(.+?) {2,}(yes|no) +([\d.]+ \w+) +([\d.]+ \w+) ", re.MULTILINE)
+    told, printed = row.findall(table), row.findall(capsys.readouterr().out)
+    assert len(told) >= 3 and {*told} <= {*printed}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_example_has_both_of_its_fences(page):
     fences = re.findall(r"^ *```(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)

@@ -97,9 +97,10 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     limited: Any = table[table.system.isin((MEMORY, *FROM_DISK))].groupby("system", sort=False).finished
     killed = [f"{name} in {int((1 - ends).sum())} of {len(ends)}" for name, ends in limited if (ends == 0).any()]
     subtitle = f"killed by the system under the limit: {', '.join(killed)}; in memory is shown without a limit"
-    return stage_bars(
+    figure = stage_bars(
         bars, axis="an epoch's time", title=title(table, reported).text, subtitle=subtitle if killed else ""
     )
+    return figure.update_layout(showlegend=False)  # of one stage
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

@@ -171,7 +171,7 @@ def test_an_argument_is_a_machine_a_name_a_file_or_this_machine(tmp_path, monkey
     assert resolve_machine(published) == wb.Machine(published.gamma, published.alpha, published.beta, published.flops)
     with pytest.raises(TypeError, match=r"machine is an int; pass a wb\.Machine"):
         resolve_machine(4)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"there is no machine file nowhere.yaml; `workbench machine --save"):
         resolve_machine("nowhere.yaml")
 
 

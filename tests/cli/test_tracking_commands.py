@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+import workbench as wb
 from workbench.experiment.figure_loader import load_experiment
 from workbench.tracking.file_store import FileStore
 
@@ -14,8 +15,8 @@ def test_compare(run, tmp_path):
     assert "offset 0" in out.splitlines()[-1]
     _, out, _ = run("compare", "toys/fig1", "--where", "number=2", "--columns", "number,offset,square")
     assert [line.split() for line in out.splitlines()[:2]] == [["number", "offset", "square"], ["2", "0", "4"]]
-    _, out, _ = run("compare", "toys/fig1", "--where", "number=2", "--csv", tmp_path / "rows.csv")
-    assert pd.read_csv(tmp_path / "rows.csv").square.tolist() == [4] and out.startswith("1 rows in")
+    _, out, _ = run("compare", "toys/fig1", "--where", "number=2", "--csv", tmp_path / "new" / "rows.csv")
+    assert pd.read_csv(tmp_path / "new" / "rows.csv").square.tolist() == [4] and out.startswith("1 rows in")
     status, _, err = run("compare", "--where", "number=17")
     assert status == 1 and "number of a finished run '17' is not known; choose from 1, 2, 3" in err
     assert "did you mean 'number'?" in run("compare", "--where", "numbr=2")[2]
@@ -33,6 +34,15 @@ def test_compare_shows_what_differs_and_the_figures_columns(run, toys):
     assert out.splitlines()[0].split() == ["number", "square", "seconds", "run"] and "offset 0" in out
     assert len(out.splitlines()[1].split()[-1]) == 8, "the start of an id"
     assert {"status", "started", "run_id"} <= set(run("compare", "toys/fig1", "--all")[1].splitlines()[0].split())
+
+
+def test_compare_shows_runs_of_ones_own(run, tmp_path):
+    with wb.track("mine/pooling", {"pool": "mean"}, store=wb.open_store(str(tmp_path / "runs.jsonl"))) as one:
+        one.log(rows=3)
+    _, out, _ = run("compare", "mine/pooling")
+    assert out.splitlines()[0].split()[:1] == ["rows"] and "pool mean" in out
+    status, _, err = run("compare", "mine/poling")
+    assert status == 1 and "'mine/poling' is not known" in err
 
 
 def test_compare_without_a_figure_lists_the_sweeps(run):

@@ -360,6 +360,11 @@ def read_machine(file: str | os.PathLike[str]) -> tuple[dict[str, Any], Sourced]
         `name` and `is_cpu`, and the speeds and sizes with their sources.
     """
     path = Path(file)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no machine file {path}; `workbench machine --save {path}` writes this machine's, docs/advisor.md "
+            "shows the fields"
+        )
     given = read_yaml(path, MachineFile)
     numbers = given.model_dump(include={*SPEEDS, *SIZES}, exclude_unset=True)
     found = {name: (value, given.sources.get(name, f"file {path.name}")) for name, value in numbers.items()}

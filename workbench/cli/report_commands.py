@@ -87,7 +87,7 @@ def _environment() -> dict[str, str]:
 @figure_argument
 @click.option("--format", "form", type=NameChoice(FORMATS), default="svg", help="csv: its rows; tex: paper and here.")
 @click.option("--size", type=NameChoice(SIZES), show_default="the largest with rows", help="Size of the rows.")
-@click.option("--width", default=900, help="Width of a picture in pixels; 96 are an inch.")
+@click.option("--width", type=click.IntRange(min=1), default=900, help="Width of a picture in pixels; 96 are an inch.")
 @click.option(
     "--output",
     metavar="FILE",

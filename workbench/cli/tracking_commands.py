@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("figure", metavar="[PAPER/FIGURE]", required=False, shell_complete=complete_names)
+@click.argument("figure", metavar="[PAPER/FIGURE | NAME]", required=False, shell_complete=complete_names)
 @click.option("--size", type=NameChoice(SIZES), help="Only runs of this size.")
 @click.option("--where", "settings", metavar="KEY=VALUE", multiple=True, help="Only runs with this (repeatable).")
 @click.option("--columns", metavar="A,B,...", help="Only these columns, in this order.")
@@ -33,15 +33,20 @@ def compare(
 ) -> None:
     """Compare finished runs, one row each.
 
-    Shows the settings in which they differ and the figure's main measurements, as far as they fit the terminal.
-    Without a figure it lists the sweeps that have runs. Settings that all runs share are printed below the table.
+    Shows the settings in which they differ and the figure's main measurements, as far as they fit the terminal. The
+    name may be one of your own runs (wb.track). Without one it lists the sweeps that have runs. Settings that all runs
+    share are printed below the table.
     """
+    from workbench.experiment.figure_loader import experiment_names
+    from workbench.files import write_file
     from workbench.report.terminal import fitted_table, terminal_width
     from workbench.tracking import compare as comparison
     from workbench.tracking.opening import open_store
 
-    where, sweep = _parse_settings(settings), load_figure(figure).sweep if figure else None
-    found = comparison.compare(open_store(store), sweep=sweep and sweep.name, size=size, where=where)
+    where, target = _parse_settings(settings), open_store(store)
+    tracked = figure is not None and figure not in experiment_names() and figure in target.sweeps()
+    sweep = load_figure(figure).sweep if figure and not tracked else None
+    found = comparison.compare(target, sweep=sweep.name if sweep else figure, size=size, where=where)
     if found.empty:
         filtered = where or size or figure
         return write_lines(["no finished run matches" if filtered else "no finished runs yet; try `workbench run`"])
@@ -50,7 +55,7 @@ def compare(
     if columns:
         found = _select(found, columns.split(","))
     if csv:
-        found.to_csv(csv, index=False)
+        write_file(csv, found.to_csv(index=False))
         return write_lines([f"{len(found)} rows in {csv}"])
     shown = found if columns or all_columns else _main(found, sweep.spec.columns if sweep else [])
     common = ", ".join(f"{key} {value}" for key, value in _short(found.attrs.get("constant", {})).items())

@@ -151,7 +151,7 @@ def plan_buffer(
     edge_bytes: int,
     memory: int | str,
     working_bytes: int | str = 0,
-    disk_read_bytes: int | str = "64 KiB",
+    disk_read_bytes: int | str = "62.5 kB",
     learnt: bool = False,
     state_bytes: int | None = None,
     method: str = "COMET",
@@ -171,7 +171,7 @@ def plan_buffer(
         memory: memory available, such as "16 GiB".
         working_bytes: memory needed beside the buffer: `peak_bytes` of `estimate_memory`.
         disk_read_bytes: size D of a read above which the disk's time is bandwidth, not latency: bandwidth divided by
-            reads per second.
+            reads per second, by default of a disk of 1 GB/s and 16,000 reads per second.
         learnt: rows are learnt, so each has an optimizer state, and partitions are written back.
         state_bytes: bytes of a learnt row's state; None: `row_bytes`. Rows in half precision have a state in float32:
             pass 2 · `row_bytes`.

@@ -86,7 +86,7 @@ def test_comparison_has_the_papers_errors_beside_ours(table7: Experiment) -> Non
     assert arxiv.to_dict() == {
         "Betty's, paper": 0.04,
         "ours": 0.02,
-        "Betty's": -0.3,
+        "Betty's": 0.3,
         "ours, native": 0.02,
         "Betty's, native": 0.08,
     }
