@@ -1,6 +1,8 @@
 """Learnt rows trained through the partition buffer: with all partitions in it, in-memory training bit for bit."""
 
+from inspect import getdoc
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -59,6 +61,23 @@ def from_disk(store: wb.outofcore.PartitionStore, order: Any, encoder: str, **op
     buffer = wb.outofcore.PartitionBuffer(store, capacity=order.capacity)
     batches = wb.outofcore.edge_batches(buffer, order, sampler=SAMPLERS[encoder], epoch=0, **OPTIONS | options)
     return train(batches, encoder, lambda state: wb.LearnedRows(state.rows, state.state_rows, lr=0.2))
+
+
+def test_ranks_of_rows_that_pass_through_the_buffer_by_the_documented_program(tmp_path: Path) -> None:
+    """Also where the last partitions have no node: 6 nodes in 5 partitions are 2 each in the first three."""
+    rows, triples = torch.arange(6 * DIM).sin().view(6, DIM), torch.tensor([[0, 1, 5], [4, 2, 3]])
+    graph = wb.Graph.from_edges([0, 4], [5, 3], num_nodes=6)
+    store = wb.outofcore.PartitionStore.build(tmp_path / "store", graph, rows=rows, num_partitions=5)
+    assert [store.layout.nodes_of(part) for part in range(5)] == [2, 2, 2, 0, 0]
+    _, decoder, _ = model_of("none")
+    program, order = getdoc(wb.training.RowParts).partition("Args:")[0], wb.outofcore.beta_order(5, 2)  # type: ignore[union-attr]
+    code = dedent("\n".join(line for line in program.splitlines() if line.startswith("    ")))
+    code = code.replace("wb.training.rank_triples", "ranks = wb.training.rank_triples")
+    with wb.outofcore.PartitionBuffer(store, capacity=2) as buffer:
+        found = {"wb": wb, "torch": torch, "store": store, "buffer": buffer, "order": order}
+        found |= {"decoder": decoder, "triples": triples}
+        exec(code, found)
+    assert torch.equal(found["ranks"], wb.training.rank_triples(decoder, store.read(), triples))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("encoder", SAMPLERS)
