@@ -47,7 +47,8 @@ def _compile(folder: Path) -> None:
     subprocess.run([*pip, "torch-sparse"], check=True)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as sources:
-        sources.extractall(folder, filter="data")
+        # Python before 3.11.4 has no filters.
+        sources.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     (root,) = folder.glob("torch_sparse-*/")
     compile_ = """if True:
         import sys

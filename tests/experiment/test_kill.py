@@ -16,7 +16,7 @@ from tests.toy_experiments import CODE
 from workbench.tracking.opening import open_store
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING
 
-POINTS = 60
+POINTS = 90
 KILLS = 30
 SWEEP = "toys/fig1"
 
@@ -83,17 +83,16 @@ def test_thirty_kills(uri):
     open_store(uri).check()
     reader = Reader(uri)
     reader.start()
-    killed, before = 0, 0.0
-    while killed < KILLS:
-        process, began = start(uri), time.monotonic()
-        if not before:  # how long it takes to begin with the points
-            while not statuses(uri)[FINISHED]:
-                time.sleep(0.05)
-            before = time.monotonic() - began
-        else:
-            time.sleep(moments.uniform(0.3, before + 0.5))
+    longest = float("inf")
+    for number in range(KILLS):
+        process, began, done = start(uri), time.monotonic(), statuses(uri)[FINISHED]
+        deadline = began + (moments.uniform(0.3, longest) if number else longest)
+        while time.monotonic() < deadline and statuses(uri)[FINISHED] == done:  # on a quick machine points would end
+            time.sleep(0.02)
+        if not number:  # how long it takes to begin with the points
+            longest = time.monotonic() - began + 0.5
+        time.sleep(moments.uniform(0.0, 0.1))  # into the next point
         assert kill(process), "the sweep ended before all kills; it needs more points"
-        killed += 1
         assert statuses(uri)[RUNNING] <= 1
     assert start(uri).wait() == 0
     reader.stop.set()
