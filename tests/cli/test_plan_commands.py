@@ -319,6 +319,13 @@ def test_the_answer_is_the_plans(capsys: Any) -> None:
     assert f"{wb.outofcore.partition_bias(expected.order()):.3f} with {expected.order().num_states} states" in out
 
 
+def test_without_prefetching_more_fits(capsys: Any) -> None:
+    assert main([*ASKED, "200MiB", "--no-prefetch"]) == 0
+    without, ahead = tuned("200MiB", prefetch=False), tuned("200MiB")
+    assert without.num_logical < ahead.num_logical
+    assert f"{without.capacity} of {without.num_partitions} partitions fit" in capsys.readouterr().out
+
+
 def test_all_in_memory(capsys: Any) -> None:
     assert main([*ASKED, "8GiB"]) == 0
     assert capsys.readouterr().out.startswith("Everything fits into 8GiB: all rows and edges need ")

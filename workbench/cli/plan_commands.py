@@ -76,6 +76,7 @@ def plan(**options: Any) -> None:
 )
 @click.option("--method", default="COMET", type=click.Choice(("COMET", "balanced")), help="Order of edge buckets.")
 @click.option("--max-partitions", default=1024, help="Upper bound of the number of partitions.")
+@click.option("--prefetch/--no-prefetch", default=True, help="Count what the buffer reads ahead for its next state.")
 def buffer(**options: Any) -> None:
     """Size the partition buffer of training from disk.
 

@@ -341,6 +341,7 @@ def describe_buffer(asked: Mapping[str, Any]) -> list[str]:
         state_bytes=None if asked["state"] is None else check_bytes("state", asked["state"]),
         method=asked["method"],
         max_partitions=asked["max_partitions"],
+        prefetch=asked["prefetch"],
     )
     return [_answer(plan, str(asked["memory"])), "", *_table(plan, disk)]
 
@@ -365,7 +366,8 @@ def _table(plan: BufferPlan, disk: DiskModel) -> list[str]:
         "logical groups (l)": f"{plan.num_logical:,}",
         "partition": format_bytes(plan.partition_bytes),
         "edge bucket, mean": format_bytes(plan.bucket_bytes),
-        "memory": f"{format_bytes(plan.peak_bytes)}, of which {format_bytes(plan.working_bytes)} beside the buffer",
+        "memory": f"{format_bytes(plan.peak_bytes)}, of which {format_bytes(plan.working_bytes)} beside the buffer"
+        + (", with what is read ahead" if plan.prefetch and not plan.in_memory else ""),
         "read per epoch": format_bytes(plan.read_bytes),
         "written per epoch": format_bytes(plan.write_bytes),
         "I/O per epoch, modelled": f"{moved:,.1f} s at {format_bytes(disk.bytes_per_second)}/s and "

@@ -293,7 +293,9 @@ def _not_published(name: str, folder: Path) -> str:
     """Why a name can't be downloaded, and what to do instead."""
     if name not in known_sets() and (meant := did_you_mean(name, OGB_SETS)):
         return f"data set {name!r} is not known; {meant}"
-    return f"{name} can't be downloaded, only {', '.join(OGB_SETS)} can; your data folder is {folder}: {how_to_get(name)}"
+    return (
+        f"{name} can't be downloaded, only {', '.join(OGB_SETS)} can; your data folder is {folder}: {how_to_get(name)}"
+    )
 
 
 def _fetch(name: str, url: str, folder: Path, packed: IO[bytes]) -> dict[str, Any]:
