@@ -103,7 +103,7 @@ def _row(
 
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
     fetched: Any = _together(table).groupby([*CASE, "run"]).fetched.first()
-    text = "Cooperation and dependence: {fetched:.1f} times fewer rows fetched, as fewer are read and fewer of these missed"
+    text = "Cooperation and dependence: {fetched:.1f} times fewer rows fetched: fewer reads, fewer of them missed"
     return Title(text, fetched=fetched)
 
 

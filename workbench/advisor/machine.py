@@ -362,8 +362,8 @@ def read_machine(file: str | os.PathLike[str]) -> tuple[dict[str, Any], Sourced]
     path = Path(file)
     if not path.is_file():
         raise FileNotFoundError(
-            f"there is no machine file {path}; `workbench machine --save {path}` writes this machine's, docs/advisor.md "
-            "shows the fields"
+            f"there is no machine file {path}; `workbench machine --save {path}` writes this machine's, and "
+            "docs/advisor.md shows the fields"
         )
     given = read_yaml(path, MachineFile)
     numbers = given.model_dump(include={*SPEEDS, *SIZES}, exclude_unset=True)
