@@ -9,6 +9,7 @@ import sys
 import tarfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -47,8 +48,8 @@ def _compile(folder: Path) -> None:
     subprocess.run([*pip, "torch-sparse"], check=True)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as sources:
-        # Python before 3.11.4 has no filters.
-        sources.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        filtered: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # not before Python 3.11.4
+        sources.extractall(folder, **filtered)
     (root,) = folder.glob("torch_sparse-*/")
     compile_ = """if True:
         import sys
