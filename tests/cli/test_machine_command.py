@@ -48,7 +48,8 @@ def test_this_machine_is_measured_unless_another_is_given(call, tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("A10", "machine 'A10' is not known"), ("nowhere.yaml", "there is no machine file"), ("", "not known")]
+    ("name", "message"),
+    [("A10", "machine 'A10' is not known"), ("nowhere.yaml", "there is no machine file"), ("", "not known")],
 )
 def test_an_unknown_machine_is_one_line(call, name, message):
     status, out, err = call(name)

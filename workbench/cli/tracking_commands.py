@@ -38,7 +38,6 @@ def compare(
     share are printed below the table.
     """
     from workbench.experiment.figure_loader import experiment_names
-    from workbench.files import write_file
     from workbench.report.terminal import fitted_table, terminal_width
     from workbench.tracking import compare as comparison
     from workbench.tracking.opening import open_store
@@ -55,7 +54,8 @@ def compare(
     if columns:
         found = _select(found, columns.split(","))
     if csv:
-        write_file(csv, found.to_csv(index=False))
+        csv.parent.mkdir(parents=True, exist_ok=True)
+        found.to_csv(csv, index=False)
         return write_lines([f"{len(found)} rows in {csv}"])
     shown = found if columns or all_columns else _main(found, sweep.spec.columns if sweep else [])
     common = ", ".join(f"{key} {value}" for key, value in _short(found.attrs.get("constant", {})).items())
