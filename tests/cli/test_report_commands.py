@@ -110,6 +110,7 @@ def test_a_picture_is_drawn_by_kaleido(run, tmp_path, monkeypatch):
     monkeypatch.setattr(go.Figure, "to_image", lambda self, format, width, height: f"{format} {width}".encode())
     assert run("figure", "toys/fig1", "--format", "pdf", "--width", 500, "--output", tmp_path / "f.pdf")[0] == 0
     assert (tmp_path / "f.pdf").read_bytes() == b"pdf 500"
+    assert "0 is not in the range x>=1" in run("figure", "toys/fig1", "--width", 0)[2]
 
 
 def test_without_a_browser_the_error_says_what_to_do(run, tmp_path, monkeypatch):

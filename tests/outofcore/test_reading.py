@@ -15,6 +15,7 @@ from tests.strategies import random_graph
 from workbench.core.errors import CapacityError
 from workbench.core.trace import AccessTrace
 from workbench.features.memory_rows import open_rows
+from workbench.outofcore.buffer import slots_needed
 from workbench.outofcore.reading import Reading, ReadingPlan, plan_reading, read_by_page
 from workbench.outofcore.tuning import DiskModel, epoch_io
 
@@ -73,6 +74,16 @@ def test_bytes_and_reads_are_those_of_an_epoch(folder: Path, tmp_path: Path, dis
     both = source.read_bytes + packed.read_bytes, source.num_reads + packed.num_reads
     speed = 1e6 if disk.write_bytes_per_second else 1e9
     assert expected.seconds == pytest.approx(disk.seconds(*both) + written / speed)
+
+
+@pytest.mark.parametrize("num_train", [2, 8])
+def test_the_buffer_that_the_program_allocates_fits(tmp_path: Path, num_train: int) -> None:
+    store = wb.outofcore.PartitionStore.build(tmp_path / "store", GRAPH, rows=X, num_partitions=8)
+    edges: dict[str, Any] = {"num_partitions": 8, "num_train_partitions": num_train}
+    for memory in range(3 * store.partition_bytes, 10 * store.partition_bytes, store.partition_bytes // 2):
+        buffer = planned(memory=memory, groups=(), num_edges=0, **edges).best
+        slots = slots_needed(wb.outofcore.node_order(8, buffer.capacity, num_train), prefetch=True)
+        assert slots * store.partition_bytes == buffer.buffer_bytes <= memory
 
 
 def test_counts_of_the_buffer_are_near_those_of_a_store(tmp_path: Path) -> None:
