@@ -163,6 +163,18 @@ PI = wb.LaborSampler([2], importance=1)
             "a batch size is 0; it must be",
         ),
         (
+            lambda: wb.cooperative.expected_inputs(torch.tensor([1]), 2, [0.5]),
+            "a batch size is 0.5; it must be a whole number",
+        ),
+        (
+            lambda: wb.cooperative.measure_work(GRAPH, SEEDS, sampler=SAMPLERS["full"], batch_sizes=[1.9]),
+            "a batch size is 1.9; it must be a whole number",
+        ),
+        (
+            lambda: wb.cooperative.expected_inputs(torch.tensor([1]), 2, []),
+            "batch_sizes has no size; pass at least one",
+        ),
+        (
             lambda: wb.cooperative.work_curve(GRAPH, SEEDS, sampler=SAMPLERS["full"], batch_sizes=[9]),
             "a batch size is 9",
         ),

@@ -22,6 +22,7 @@ from workbench.datasets.raw import (
     shape_graph,
     stratified_split,
 )
+from workbench.meter.peak import measure_peak
 
 NODES = 5
 PAIRS = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), min_size=1, max_size=20)
@@ -114,6 +115,13 @@ def test_random_features_do_not_depend_on_the_chunk_size(monkeypatch):
     whole = random_features(300, 7, seed=0)
     monkeypatch.setattr(features, "_CHUNK", 101)
     assert torch.equal(random_features(300, 7, seed=0), whole)
+    assert random_features(0, 7, seed=0).shape == (0, 7)
+
+
+def test_random_features_need_no_more_memory_than_their_own_and_that_of_a_chunk(monkeypatch):
+    monkeypatch.setattr(features, "_CHUNK", 1000)
+    own = 4 * 20_000 * 10
+    assert own <= measure_peak(lambda: random_features(20_000, 10, seed=0)) < 1.5 * own
 
 
 def test_sparse_features_sum_duplicates():

@@ -163,7 +163,10 @@ def test_all_rows_or_none(fails: Any) -> None:
     with pytest.raises((OSError, KeyboardInterrupt)):
         rows.step()
     changed = [bool((now != before).any()) for now, before in ((values.rows, START), (state.rows, 0))]
-    assert changed == [False, False] if isinstance(fails, OSError) else [True, True]
+    assert changed == ([False, False] if isinstance(fails, OSError) else [True, True])
+    after, state.fails = values.rows.clone(), None
+    rows.step()
+    assert torch.equal(after, values.rows) == (fails is interrupt), "only a step that failed is taken again"
 
 
 @given(

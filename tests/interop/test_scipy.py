@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 
+import workbench as wb
 from tests.interop.exact import assert_fields_equal
 from tests.strategies import graphs, random_graph
 from workbench.interop import (
@@ -27,6 +28,20 @@ def test_scipy_round_trip(graph):
     weight = torch.ones(graph.num_edges) if graph.edge_weight is None else graph.edge_weight
     np.add.at(dense, (rows.numpy(), graph.indices.numpy()), weight.numpy())
     np.testing.assert_allclose(matrix.toarray(), dense, rtol=1e-6)
+
+
+def test_changes_of_the_matrix_do_not_reach_the_graph():
+    pytest.importorskip("scipy")
+    edges = torch.tensor([2, 0, 2, 1], dtype=torch.int32), torch.tensor([0, 0, 0, 2], dtype=torch.int32)
+    graph = wb.Graph.from_edges(*edges, edge_weight=torch.tensor([1.0, 2.0, 4.0, 8.0]))
+    before = {name: value.clone() for name, value in vars(graph).items() if isinstance(value, torch.Tensor)}
+    matrix = graph.to_scipy()
+    matrix.sum_duplicates()
+    matrix.data *= 2
+    assert matrix.toarray()[0].tolist() == [4, 0, 10]
+    assert before.keys() >= {"indptr", "indices", "edge_weight"}
+    for name, value in before.items():
+        assert torch.equal(getattr(graph, name), value), name
 
 
 def test_scipy_rejects_and_widens():

@@ -174,6 +174,11 @@ def test_to_nbytes_and_repr():
             "negative_src has 3 ids, but 2 pairs",
         ),
         (
+            lambda: EdgeBatch.from_pairs(TWO, TWO, negative_dst=torch.zeros(4, 2, dtype=torch.int64)),
+            ValueError,
+            r"negative_dst has shape \(4, 2\); for 2 pairs it must be \[2, 4\], or that flattened",
+        ),
+        (
             lambda: EdgeBatch.from_pairs(ONE, ONE, negative_src=ONE, negative_dst=TWO),
             ValueError,
             "negative_src has 1 ids",

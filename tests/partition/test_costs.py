@@ -16,7 +16,8 @@ def test_default_costs() -> None:
         ((1, 0), (float("inf"),), r"per_edge contains inf"),
         ((float("nan"), 0), (1,), r"per_node contains nan"),
         ((1e308, 0), (1,), r"per_node contains 1e\+308.*at most 1e\+15"),  # the sum of two is infinite
-        ((0, 1), (1,), r"bytes per input node must be positive"),
+        ((0, 1), (1,), r"per_node\[0\] is 0; the bytes per input node must be 1 or more"),
+        ((0.4, 0), (16,), r"per_node\[0\] is 0\.4; the bytes per input node must be 1 or more"),  # rounds to none
         ((1, 1), (1, 1), r"per_node has 2 numbers and per_edge 2"),
     ],
 )

@@ -1,5 +1,6 @@
 """Layer-wise inference against the model on one batch with all neighbours."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -194,6 +195,10 @@ def test_accuracies_of_a_split() -> None:
         "train_accuracy": pytest.approx(float(right[:30].double().mean())),
         "val_accuracy": pytest.approx(float(right[[50, 31]].double().mean())),
     }
+    hidden = Dataset.build(GRAPH, X, y, train_idx=torch.arange(30), val_idx=val_idx[:2], test_idx=val_idx[2:])
+    assert split_accuracies(model, hidden, chunk_edges=30) == found, "labels of test nodes are often not published"
+    with pytest.raises(ValueError, match="no node of train_idx, val_idx or test_idx has a label"):
+        split_accuracies(model, replace(hidden, y=torch.full_like(y, -1)))
 
 
 def test_area_under_the_roc_curve_counts_pairs():

@@ -149,6 +149,8 @@ def test_metrics_equal_the_open_graph_benchmark():
     assert wb.training.hits_above(positive, pool, 20) == pytest.approx(ddi["hits@20"])
     assert 0 < ddi["hits@20"] < 1
     assert wb.training.hits_above(positive, pool[:19], 20) == 1.0
+    with pytest.raises(ValueError, match=r"positive has shape \(40,\) and negative \(40, 30\); pass \[n\] and \[m\]"):
+        wb.training.hits_above(positive, negative, 20)
 
 
 def test_sampled_ranks_equal_the_evaluator_on_the_same_scores():

@@ -199,10 +199,12 @@ def _nodes_by_reach(reach: Tensor, num_seeds: int) -> Tensor:
 
 
 def _checked_sizes(batch_sizes: Sequence[int], count: int, *, least: int) -> list[int]:
-    sizes = [int(size) for size in batch_sizes]
+    sizes = [*batch_sizes]
+    if not sizes:
+        raise ValueError("batch_sizes has no size; pass at least one")
     for size in sizes:
         check_at_least("a batch size", size, least, most=count)
-    return sizes
+    return [int(size) for size in sizes]
 
 
 def _missed(length: int, num_seeds: int, batch_size: int, *, shift: int = 0) -> Tensor:

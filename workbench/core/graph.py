@@ -138,7 +138,7 @@ class Graph(TensorRecord, GraphForms):
         tensor([2, 3, 0, 1])
         """
         csr, types = _edges_to_csr(src, dst, num_nodes, undirected, edge_weight, edge_type, num_edge_types)
-        node_types = None if node_type is None else as_vector("node_type", node_type)
+        node_types = None if node_type is None else _as_integers("node_type", node_type)
         return cls(csr.indptr, csr.indices, csr.order, csr.weight, types, node_types)
 
     @staticmethod
@@ -350,10 +350,14 @@ def as_vector(name: str, values: ArrayLike) -> Tensor:
     return vector.detach().contiguous()
 
 
+def _as_integers(name: str, values: ArrayLike) -> Tensor:
+    """Convert as `as_vector` does; a list of nothing is one of integers, not of floating-point numbers."""
+    vector = as_vector(name, values)
+    return vector.to(torch.int64) if isinstance(values, list | tuple) and not values else vector
+
+
 def _as_ids(name: str, values: ArrayLike) -> Tensor:
-    ids = as_vector(name, values)
-    if isinstance(values, list | tuple) and not values:
-        return ids.to(torch.int64)
+    ids = _as_integers(name, values)
     return ids if ids.dtype in ID_DTYPES else check_ids(name, ids, 0)
 
 
@@ -421,7 +425,7 @@ def _edges_to_csr(
     sources, destinations = _as_ids("src", src), _as_ids("dst", dst)
     nodes = _check_edges(sources, destinations, num_nodes)
     weight = None if edge_weight is None else as_vector("edge_weight", edge_weight)
-    types = None if edge_type is None else as_vector("edge_type", edge_type)
+    types = None if edge_type is None else _as_integers("edge_type", edge_type)
     check_vector("edge_weight", weight, len(sources), FLOATS)
     check_vector("edge_type", types, len(sources), TYPE_DTYPES)
     if weight is not None:

@@ -204,8 +204,9 @@ def random_features(num_nodes: int, width: int, seed: int) -> Tensor:
     _check_memory(f"{num_nodes:,} × {width} random features", num_nodes * width * 4, available_bytes())
     key = stream(seed, Purpose.FEATURES)
     x = torch.empty(num_nodes * width)
-    for ids in torch.arange(len(x)).split(_CHUNK):
-        x[ids[0] : ids[-1] + 1] = (uniform(key, ids) - 0.5) * _SQRT_12
+    for start in range(0, len(x), _CHUNK):
+        chunk = x[start : start + _CHUNK]
+        chunk[:] = (uniform(key, torch.arange(start, start + len(chunk))) - 0.5) * _SQRT_12
     return x.view(num_nodes, width)
 
 

@@ -126,11 +126,11 @@ class LearnedRows:
         self._pending.clear()
 
     def step(self) -> None:
-        """Update the rows that have gradients, all of them or, after an error or an interrupt, none."""
+        """Update the rows that have gradients: after an error none of them, after an interrupt all or none."""
         update = self.prepare_step()
         with deferred_interrupt():
             update()
-        self.zero_grad()
+            self.zero_grad()
 
     def prepare_step(self) -> Callable[[], None]:
         """Return a function that updates the rows, so that it can run together with an optimizer's step.

@@ -94,7 +94,8 @@ def to_scipy(graph: Graph) -> Any:
     weight = torch.ones(graph.num_edges) if graph.edge_weight is None else graph.edge_weight.detach().cpu()
     weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
     arrays = weight.numpy(), graph.indices.cpu().numpy(), graph.indptr.cpu().numpy()
-    return csr_array(arrays, shape=(graph.num_nodes, graph.num_nodes))
+    shape = graph.num_nodes, graph.num_nodes
+    return csr_array(arrays, shape, copy=True)  # methods of the matrix sort and sum entries in place
 
 
 def from_scipy(matrix: Any, *, weighted: bool = True) -> Graph:

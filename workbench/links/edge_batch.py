@@ -348,6 +348,11 @@ def _negatives_per_pair(positive: Mapping[str, Tensor], given: Mapping[str, Tens
                 f"negative_{name} has {ids.numel()} ids, but {num_pairs} pairs with {per_pair} negatives each need "
                 f"{num_pairs * per_pair}; pass equally many for every pair"
             )
+        if ids.dim() > 1 and len(ids) != num_pairs:
+            raise ValueError(
+                f"negative_{name} has shape {tuple(ids.shape)}; for {num_pairs} pairs it must be "
+                f"[{num_pairs}, {per_pair}], or that flattened pair by pair"
+            )
     ends = {name: given.get(name, positive[name].repeat_interleave(per_pair)) for name in positive} if given else {}
     return {f"neg_{name}": ids.reshape(-1) for name, ids in ends.items()}
 

@@ -95,12 +95,12 @@ class ByteCosts:
     and 16 per edge.
 
     Args:
-        per_node: non-negative bytes per node, one more than there are layers: per input node, then per destination of
-            each layer, input layer first.
+        per_node: non-negative bytes per node, one more than there are layers: per input node, 1 or more, then per
+            destination of each layer, input layer first.
         per_edge: non-negative bytes per edge of each layer, input layer first.
 
     Raises:
-        ValueError: negative or infinite bytes, none per input node, or another number of layers.
+        ValueError: negative or infinite bytes, less than 1 per input node, or another number of layers.
     """
 
     per_node: tuple[float, ...]
@@ -110,8 +110,8 @@ class ByteCosts:
         for name in ("per_node", "per_edge"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
             _check(name, getattr(self, name))
-        if len(self.per_node) and not self.per_node[0]:
-            raise ValueError("per_node[0] is 0; the bytes per input node must be positive, 1 or more")
+        if len(self.per_node) and self.per_node[0] < 1:
+            raise ValueError(f"per_node[0] is {self.per_node[0]}; the bytes per input node must be 1 or more")
         if len(self.per_node) != len(self.per_edge) + 1:
             raise ValueError(
                 f"per_node has {len(self.per_node)} numbers and per_edge {len(self.per_edge)}; pass one number per "

@@ -197,10 +197,15 @@ def split_accuracies(model: nn.Module, data: Dataset, *, chunk_edges: int = CHUN
     """Accuracy on each part of a data set's split, with all neighbours.
 
     Returns:
-        `train_accuracy`, `val_accuracy` and `test_accuracy`, without those of empty parts.
+        `train_accuracy`, `val_accuracy` and `test_accuracy`, without those of parts that have no label.
+
+    Raises:
+        ValueError: no part has a label.
     """
     parts = {"train": data.train_idx, "val": data.val_idx, "test": data.test_idx}
-    parts = {name: ids for name, ids in parts.items() if len(ids)}
+    parts = {name: ids for name, ids in parts.items() if bool((data.y[ids] >= 0).any())}
+    if not parts:
+        raise ValueError("no node of train_idx, val_idx or test_idx has a label; pass y with classes of some")
     nodes = torch.cat(list(parts.values()))
     logits = full_neighbour_logits(model, data.graph, data.x, nodes=nodes, chunk_edges=chunk_edges)
     outputs = logits.split([len(ids) for ids in parts.values()])

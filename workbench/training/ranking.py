@@ -100,7 +100,8 @@ def hits_above(positive: Tensor, negative: Tensor, k: int) -> float:
         k: from 1.
 
     Raises:
-        ValueError: `k` below 1, no positive score, NaN or +∞ among the scores, or a positive one of −∞.
+        ValueError: `k` below 1, scores that are not vectors, no positive one, NaN or +∞ among them, or a positive one
+            of −∞.
 
     Source: Hits@K of ogbl-ddi (K = 20), ogbl-collab and ogbl-ppa (Hu et al., NeurIPS 2020).
 
@@ -108,6 +109,9 @@ def hits_above(positive: Tensor, negative: Tensor, k: int) -> float:
     0.5
     """
     check_at_least("k", k, 1)
+    if positive.dim() != 1 or negative.dim() != 1:
+        shapes = tuple(positive.shape), tuple(negative.shape)
+        raise ValueError(f"positive has shape {shapes[0]} and negative {shapes[1]}; pass [n] and [m]")
     if not positive.numel():
         raise ValueError("there is no positive score; pass at least one")
     _check_scores(positive, negative)
