@@ -1,5 +1,6 @@
 """Expected times of sweeps: from recorded tables and the recorded seconds of smoke runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from workbench.report.expected_time import (
     smoke_seconds,
     write_smoke_seconds,
 )
+from workbench.report.notebook import point_text
 from workbench.tracking.file_store import FileStore
 
 
@@ -46,6 +48,13 @@ def test_a_recorded_table_tells_the_time_of_its_size(toys: Path, store: FileStor
     record(runs)
     assert expected_seconds(figure, "smoke") == pytest.approx(sum(run.seconds or 0.0 for run in runs), rel=1e-3)
     assert expected_seconds(figure, "real") is None
+
+
+def test_points_of_equal_seconds_count_each(toys: Path, store: FileStore) -> None:
+    figure = load_experiment("toys/fig1")
+    record([replace(run, seconds=2.5) for run in figure.runs(size="smoke", store=store)])
+    assert expected_seconds(figure, "smoke") == 7.5
+    assert "As recorded: 3 points of size smoke in 8 s on " in point_text(figure)
 
 
 def test_smoke_seconds_are_those_of_sweeps(toys: Path, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from workbench.experiment.config import PointConfig, dataset_of
 from workbench.experiment.environment import check_device, device_name, environment_tags, load_average
 from workbench.experiment.figure_spec import Spec
 from workbench.experiment.finding import Finding, failed_points, findings_table
-from workbench.experiment.grid import GridRuns, configs, grids, missing_points, resolved, runs_of_grid, varying
+from workbench.experiment.grid import GridRuns, configs, grids, resolved, rows_of_points, runs_of_grid, varying
 from workbench.experiment.needs import check_needs
 from workbench.experiment.parallel import Executor, process_limits
 from workbench.experiment.point_dataset import at_hand, describe_dataset, stamps
@@ -103,8 +103,8 @@ class Experiment:
         devices = dict.fromkeys(str(run.point.config["device"]) for run in made)
         return [runs_of_grid(made, self.sweep._validated(size, device, None)) for device in devices]
 
-    def missing(self, table: pd.DataFrame, *, size: str) -> tuple[list[PointConfig], int]:
-        """The points of a size's grid of which a recorded table has no rows, and the number of all points.
+    def rows_of_points(self, table: pd.DataFrame, *, size: str) -> list[list[int]]:
+        """Positions of the rows that a recorded table has of every point of a size's grid, none of a missing point.
 
         Neither the device nor data sets need to be available here.
 
@@ -113,8 +113,7 @@ class Experiment:
             size: of the grid.
         """
         device = str(table["device"].iloc[0]) if "device" in table and len(table) else None
-        grid = self.sweep._validated(size, device, None)
-        return missing_points(table, grid), len(grid)
+        return rows_of_points(table, self.sweep._validated(size, device, None))
 
     def run(
         self,

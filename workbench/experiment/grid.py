@@ -217,22 +217,11 @@ def runs_of_grid(runs: Iterable[Run], grid: Sequence[PointConfig]) -> GridRuns:
     )
 
 
-def missing_points(table: pd.DataFrame, grid: Sequence[PointConfig]) -> list[PointConfig]:
-    """The points of a grid of which a recorded table has no rows; one of two data sets that may replace each other is
-    enough.
-
-    Args:
-        table: rows with their configuration, as `table_of` returns them.
-        grid: validated configurations of its points.
-    """
-    return [config for config, places in zip(grid, rows_of_points(table, grid), strict=True) if not places]
-
-
 def rows_of_points(table: pd.DataFrame, grid: Sequence[PointConfig]) -> list[list[int]]:
     """Positions of the rows of every point of a grid in a recorded table.
 
     A key that the table does not have, because it was added to the configuration since, tells points apart only if the
-    grid varies it.
+    grid varies it. Of two data sets that may replace each other, one is enough.
 
     Args:
         table: rows with their configuration, as `table_of` returns them.

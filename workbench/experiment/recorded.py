@@ -64,8 +64,17 @@ class Recorded:
     @property
     def points(self) -> tuple[int, int]:
         """Number of points of the size's grid, as it is now, that have rows here, and of all of its points."""
-        missing, total = load_experiment(str(self.about["sweep"])).missing(self.table, size=self.size)
-        return total - len(missing), total
+        places = self._rows_of_points()
+        return sum(map(bool, places)), len(places)
+
+    def point_seconds(self) -> list[float]:
+        """Seconds of every point of the grid that has rows here; none if the table does not tell."""
+        if "point_seconds" not in self.table:
+            return []
+        return [float(self.table["point_seconds"].iloc[own[0]]) for own in self._rows_of_points() if own]
+
+    def _rows_of_points(self) -> list[list[int]]:
+        return load_experiment(str(self.about["sweep"])).rows_of_points(self.table, size=self.size)
 
     def changed_since(self) -> list[str]:
         """The code that would make the table today and differs from the code that made it.

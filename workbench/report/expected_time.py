@@ -52,7 +52,8 @@ def smoke_seconds(experiments: Iterable[Experiment]) -> dict[str, float]:
         "paper/figure" of a sweep to seconds.
     """
     sweeps = {experiment.sweep.name: experiment.sweep for experiment in experiments}
-    return {name: _seconds_of(sweep.run(size="smoke")) for name, sweep in sweeps.items()}
+    runs = {name: sweep.runs(size="smoke") for name, sweep in sweeps.items()}
+    return {name: sum(run.seconds or 0.0 for run in own) for name, own in runs.items()}
 
 
 def expected_seconds(experiment: Experiment, size: str) -> float | None:
@@ -66,7 +67,7 @@ def expected_seconds(experiment: Experiment, size: str) -> float | None:
         Of several tables of the size, those of the fastest machine; None if no table of the size tells.
     """
     sweep = experiment.sweep.name
-    found = [_seconds_of(kept.table) for kept in recorded(sweep) if kept.size == size and "point_seconds" in kept.table]
+    found = [sum(seconds) for kept in recorded(sweep) if kept.size == size and (seconds := kept.point_seconds())]
     if size == "smoke" and (file := seconds_file(sweep.partition("/")[0])).exists():
         known: Any = pd.read_csv(file).set_index("sweep")["seconds"]
         found += [float(known[sweep])] if sweep in known else []
@@ -127,9 +128,3 @@ def about(seconds: float) -> str:
 
 def _rounded_up(seconds: float) -> int:
     return next((step for step in _STEPS if seconds <= step), -(-round(seconds) // 3600) * 3600)
-
-
-def _seconds_of(table: pd.DataFrame) -> float:
-    """The rows of a point share its seconds."""
-    seconds: Any = table["point_seconds"].drop_duplicates()
-    return float(seconds.sum())

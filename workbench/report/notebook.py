@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -192,16 +191,16 @@ def point_text(experiment: Experiment) -> str:
     """
     run = experiment.sweep.module.run
     file = shown_path(Path(inspect.getsourcefile(run) or experiment.sweep.file))
-    times = "; ".join(_time(kept) for kept in recorded(experiment.sweep.name) if "point_seconds" in kept.table)
+    tables = [(kept, kept.point_seconds()) for kept in recorded(experiment.sweep.name)]
+    times = "; ".join(_time(kept, seconds) for kept, seconds in tables if seconds)
     smoke = expected_seconds(experiment, "smoke")
     taken = f" All points of size smoke take {about(smoke)}." if smoke is not None else ""
     taken += f" As recorded: {times}." if times else ""
     return f"One point of the sweep is this function of `{file}`.{taken}\n\n```python\n{inspect.getsource(run)}```\n"
 
 
-def _time(kept: Recorded) -> str:
-    seconds: Any = kept.table["point_seconds"].drop_duplicates()  # the rows of a point share its seconds
-    return f"{len(seconds)} points of size {kept.size} in {_rounded(seconds.sum())} on {kept.about['device']}"
+def _time(kept: Recorded, seconds: Sequence[float]) -> str:
+    return f"{len(seconds)} points of size {kept.size} in {_rounded(sum(seconds))} on {kept.about['device']}"
 
 
 def _rounded(seconds: float) -> str:
