@@ -67,7 +67,7 @@ def relay_bytes(config: EpochConfig) -> int:
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """Rows and modelled seconds relative to those of mini-batches one by one."""
     base = table.loc[table.macrobatch == 1, [*CASE, "rows", "modelled_seconds"]]
-    alone = table.merge(base, on=CASE, suffixes=("", "_alone"))
+    alone = table.merge(base, "left", on=CASE, suffixes=("", "_alone"))
     return alone.assign(
         case=alone.dataset.map(short_name) + _ranks(alone) + alone.batch_size.map(" × {}".format),
         rows_of_one_by_one=alone["rows"] / alone.rows_alone,

@@ -151,7 +151,7 @@ def _metis(table: pd.DataFrame) -> Finding:
         "metis": rows[(rows.fetching == ONE_BY_ONE) & (rows.ownership == "metis")].rows,
         "macrobatch": rows[(rows.fetching == MACROBATCH) & (rows.ownership == "random")].rows,
     }
-    both: Any = pd.DataFrame({"ratio": ways["metis"] / ways["macrobatch"]}).dropna()
+    both: Any = (ways["metis"] / ways["macrobatch"].reindex(ways["metis"].index)).to_frame("ratio")
     statement = "mini-batches one by one with METIS owners fetch more than a macrobatch with random owners"
     return claims.within(
         "metis-does-not-replace-it",

@@ -57,7 +57,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     return [
         claims.within(
             "all-fit",
-            "the measured peak of every setting is within the capacity",
+            "the measured peak of every setting that this machine has the memory to run is within the capacity",
             run,
             value="fills",
             by=case,

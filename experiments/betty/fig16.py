@@ -77,7 +77,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 def few_seeds(rows: Any) -> Any:
     """Rows of batches whose seeds are as few as in the paper."""
-    return rows[rows.share_of_nodes <= FEW]
+    return rows[~(rows.share_of_nodes > FEW)]
 
 
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
@@ -116,6 +116,14 @@ def _to_best(rows: pd.DataFrame) -> Any:
     return (inputs["reg"] / inputs[RIVALS].min(axis=1)).dropna()
 
 
+def _over_reg(rows: pd.DataFrame) -> pd.DataFrame:
+    """Input nodes of the three others relative to REG's, in every case."""
+    cut: Any = rows.query("num_parts > 1 and method in @RIVALS").rename(columns={"total_inputs": "inputs"})
+    reg = rows.loc[rows.method == "reg", ["panel", "num_parts", "total_inputs"]]
+    both = cut.merge(reg, "left", on=["panel", "num_parts"])
+    return both.assign(over_reg=both.inputs / both.total_inputs)
+
+
 def _saved(rows: pd.DataFrame) -> Any:
     """Input nodes that REG saves against the mean of the three others: by panel, a value per K."""
     inputs = _inputs(rows)
@@ -151,6 +159,14 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             rows.query("num_parts > 1"),
             rivals=["reg"],
             **beyond,
+        ),
+        claims.monotone(
+            "difference-grows",
+            "the more micro-batches, the more redundant inputs each of the three makes relative to REG's",
+            _over_reg(rows),
+            value="over_reg",
+            along="num_parts",
+            by=["panel", "method"],
         ),
         claims.monotone(
             "redundancy-grows",

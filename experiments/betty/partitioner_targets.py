@@ -28,7 +28,7 @@ class Target(NamedTuple):
 
 def held(target: Target, rows: pd.DataFrame) -> list[Finding]:
     """Whether a choice met its target; no finding if the grid is without the choice or without REG."""
-    large = {"all": "index == index", "large": f"reg_nonzeros > {LARGE}", "small": f"reg_nonzeros <= {LARGE}"}
+    large = {"all": "index == index", "large": f"not reg_nonzeros <= {LARGE}", "small": f"reg_nonzeros <= {LARGE}"}
     cases = rows.query(large[target.of])
     if not {target.choice, "reg"} <= set(cases.choice):
         return []

@@ -204,7 +204,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     found = gains(table)
-    options: dict[str, Any] = {"value": "beyond_product", "by": ["dataset", "ideas"], "form": "+.1%"}
+    options: dict[str, Any] = {"value": "beyond_product", "by": ["dataset", "ideas"], "looks": (5, 10), "form": "+.1%"}
     alone: Any = (found[("dependence",)] - 1).reset_index(name="change")
     statement = f"alone, dependent batches fetch as many rows as independent ones, within {ALONE:.0%}"
     bounds: dict[str, Any] = {"value": "change", "by": ["dataset"], "least": -ALONE, "most": ALONE, "form": "+.1%"}

@@ -204,7 +204,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             most=1,
             **form,
         ),
-        claims.within("fewer-than-lru", fewer, ratios, value="to_lru", by=CASE, most=1, **form),
+        claims.within("fewer-than-lru", fewer, ratios, value="to_lru", by=CASE, most=claims.LESS, **form),
         claims.within("half-of-the-buffer", half, quarter, value="to_buffer", by=CASE, most=0.5, **form),
         claims.within(
             "few-pages", pages, rows[rows.system == PACKED], value="packed_ratio", by=CASE, most=PAGES, **form

@@ -56,23 +56,23 @@ def over_samplers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences(table: pd.DataFrame) -> pd.DataFrame:
-    """Differences of P parts from one batch with the same seed: of the best F1, and of the last loss, relative."""
-    runs = [*RUN, "num_parts"]
-    best: Any = best_f1(table, [*runs, "sampler"]).groupby(runs, sort=False).val_f1.mean(skipna=False)
-    last: Any = (
-        over_samplers(table).sort_values("step", kind="stable").groupby(runs, sort=False).loss.last(skipna=False)
-    )
+    """Differences of P parts from one batch with the same seed and sampler: of the best F1, and of the last loss,
+    relative."""
+    one = [*RUN, "sampler"]
+    runs = [*one, "num_parts"]
+    best: Any = best_f1(table, runs).set_index(runs).val_f1
+    last: Any = table.sort_values("step", kind="stable").groupby(runs, sort=False).loss.last(skipna=False)
     whole: Any = last.xs(1, level="num_parts")
     ends = pd.DataFrame({"val_f1": best, "loss": last / whole}).reset_index()
     apart = {
-        value: paired_differences(ends, value=value, by=RUN, along="num_parts", base=1).set_index(runs).difference
+        value: paired_differences(ends, value=value, by=one, along="num_parts", base=1).set_index(runs).difference
         for value in VALUES
     }
     return pd.DataFrame(apart).reset_index()
 
 
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
-    gaps: Any = 100 * differences(table).groupby(["dataset", "num_parts"]).val_f1.mean().abs()
+    gaps: Any = 100 * differences(table).groupby(["dataset", "num_parts", "sampler"]).val_f1.mean().abs()
     return Title("Independent batches end at most {gaps.most:.2f} points of F1 from one batch", gaps=gaps)
 
 
@@ -87,7 +87,7 @@ def _name(num_parts: int) -> str:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    rows, by = differences(table), ["dataset", "num_parts"]
+    rows, by = differences(table), ["dataset", "num_parts", "sampler"]
     found = [
         decided_within(
             "same-f1",
@@ -111,7 +111,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             form="+.2%",
         ),
     ]
-    return once_trained(found, learnt(table, [*by, "sampler"]))
+    return once_trained(found, learnt(table, by))
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
@@ -119,7 +119,7 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     best = best_f1(table, [*RUN, "num_parts", "sampler"]).groupby(["dataset", "num_parts"]).val_f1.mean()
     last: Any = table[table.step == table.groupby("dataset").step.transform("max")]
     found: Any = pd.DataFrame({"F1": 100 * best, "loss": last.groupby(["dataset", "num_parts"]).loss.mean()})
-    rows = differences(table)
+    rows: Any = differences(table).groupby([*RUN, "num_parts"], sort=False)[VALUES].mean(skipna=False).reset_index()
     for value, name, times in (("val_f1", "F1, difference", 100), ("loss", "loss, difference", 100)):
         apart = mean_intervals(rows, value=value, by=["dataset", "num_parts"]).set_index(["dataset", "num_parts"])
         unit = " points" if value == "val_f1" else " %"

@@ -200,13 +200,16 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     rows: Any = table[table.side == COOPERATIVE]
     less = "measured, a cooperative step takes less time than an independent one of the same global batch"
     same = "where measurements tell which approach takes less time, the model says the same"
-    told: Any = rows[(rows.ratio_high < 1) | (rows.ratio_low > 1)]
+    told: Any = rows[~((rows.ratio_low <= 1) & (rows.ratio_high >= 1))]  # NaN decides, and is lost
+    known = told[["ratio", "ratio_low", "ratio_high", "modelled_ratio"]].notna().all(axis=1)
+    agree = told.assign(agree=((told.ratio < 1) == (told.modelled_ratio < 1)).astype(float).where(known))
     options: dict[str, Any] = {"by": CASE, "form": ".2f", "timed": True}
-    found = [claims.within("faster", less, rows, value="ratio", most=claims.LESS, **options)]
-    if len(told):
-        agree = told.assign(agree=((told.ratio < 1) == (told.modelled_ratio < 1)).astype(float))
-        found.append(claims.within("as-modelled", same, agree, value="agree", least=1, **options))
-    return found
+    return [
+        claims.within("faster", less, rows, value="ratio", most=claims.LESS, **options),
+        claims.within("as-modelled", same, agree, value="agree", least=1, **options)
+        if known.any()
+        else Finding("as-modelled", same, False, f"none of {len(rows)} cases tells", timed=True, decided=False),
+    ]
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

@@ -82,7 +82,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def _at(table: Any, quantile: float) -> Any:
-    return table[np.isclose(table["quantile"], quantile)]
+    """Rows of a quantile; NaN in a case that lacks it."""
+    return table[BY].drop_duplicates().merge(table[np.isclose(table["quantile"], quantile)], "left")
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

@@ -21,6 +21,7 @@ from workbench.experiment.title import Title
 from workbench.nn.model import LayerSize, model_work
 
 CASE = ["dataset", "topology", "method", "row_bytes"]
+CONTROL = wb.placement.LocalityControl()
 
 
 class Config(MovementConfig):
@@ -47,7 +48,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     data, topology = config.dataset.load(), TOPOLOGIES[config.topology]
     placement = algorithm_1(config, data, topology)
     sizes = layer_nodes(data.graph, data.train_idx[: config.batch_size], config.fanouts)
-    control = wb.placement.LocalityControl()
+    control = CONTROL
     for epoch in range(1, config.epochs + 1):
         given: dict[str, Any] = {"fanouts": config.fanouts, "layer_nodes": sizes, "seed": config.seed + epoch}
         samplers = device_samplers(
@@ -113,9 +114,21 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     rows = shown(table)
-    ends = rows[rows.epoch == rows.epoch.max()].assign(unsettled=lambda found: 1.0 - found.settled.astype(float))
+    ends: Any = rows.sort_values("epoch", kind="stable").groupby(CASE, sort=False).tail(1)
+    ends = ends.assign(unsettled=1.0 - ends.settled.astype(float))
+    faster = ("loads-faster", "where f has grown, loading takes less time than in the first epoch")
     grown: Any = ends[ends.factor > 1]
-    found = [
+    return [
+        claims.within(
+            "doubles",
+            f"f starts at {CONTROL.factor:g} and doubles after every epoch with a ratio of {CONTROL.grow_at:g} and "
+            f"more, up to {CONTROL.largest:g}",
+            after_growth(rows),
+            value="off",
+            by=[*CASE, "epoch"],
+            least=0.0,
+            most=0.0,
+        ),
         claims.within(
             "settles",
             "the controller settles before the last epoch",
@@ -125,11 +138,22 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             most=0.0,
         ),
         claims.within("bounded", "f stays from 1 to 8", rows, value="factor", by=[*CASE, "epoch"], least=1, most=8),
+        claims.within(*faster, grown, value="loading", by=CASE, most=claims.LESS, form=".1%")
+        if len(grown)
+        else Finding(*faster, False, "f has grown in no case", decided=False),
     ]
-    if len(grown):
-        told = "where f has grown, loading takes less time than in the first epoch"
-        found.append(claims.within("loads-faster", told, grown, value="loading", by=CASE, most=claims.LESS, form=".1%"))
-    return found
+
+
+def after_growth(rows: pd.DataFrame) -> pd.DataFrame:
+    """Epochs until a case's ratio is too small for f to double: `off`, how far f is from what the rule says."""
+    rows = rows.sort_values("epoch", kind="stable")
+    before, ratio = (rows.groupby(CASE, sort=False)[name].shift(1) for name in ("factor", "ratio"))
+    first: Any = rows.epoch == 1
+    wanted = (2 * before).clip(upper=CONTROL.largest).mask(first, CONTROL.factor)
+    off = (rows.factor - wanted).where(ratio.notna() | first)  # NaN after a ratio that is lost
+    low = (rows.ratio < CONTROL.grow_at).astype(int)
+    earlier = low.groupby([rows[name] for name in CASE], sort=False).cumsum() - low
+    return rows.assign(off=off)[earlier == 0]
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

@@ -186,7 +186,8 @@ def ratios(table: pd.DataFrame) -> pd.DataFrame:
 
     A point in COMET's order that did not finish needs more memory than there is.
     """
-    wide: Any = last_epochs(table).set_index([*CASE, "system"]).unstack("system")
+    last = last_epochs(table)
+    wide: Any = last.set_index([*CASE, "system"]).unstack("system")
     columns = {
         "slower": 1 - wide["triples_per_second"][COMET] / wide["triples_per_second"][MEMORY],
         "kept": wide["mrr"][COMET] / wide["mrr"][MEMORY],
@@ -194,7 +195,9 @@ def ratios(table: pd.DataFrame) -> pd.DataFrame:
         "bytes": wide["disk_bytes"][COMET] / wide["predicted_disk_bytes"][COMET],
     }
     asked: Any = table.loc[table.system == COMET, CASE].drop_duplicates()
-    return asked.merge(pd.DataFrame(columns).reset_index(), "left").fillna({"memory": float("inf")})
+    found: Any = asked.merge(pd.DataFrame(columns).reset_index(), "left")
+    ended = found.set_index(CASE).index.isin(last[last.system == COMET].set_index(CASE).index)
+    return found.assign(memory=found.memory.where(ended, float("inf")), finished=ended)
 
 
 def learnt(table: pd.DataFrame) -> Finding:
@@ -248,7 +251,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     found, options = ratios(table), {"by": CASE, "form": ".3f"}
     exact = "bytes read are those predicted"
-    finished: Any = found[found.memory < float("inf")]  # the others lose "in-a-part" alone
+    finished: Any = found[found.finished]  # the others lose "in-a-part" alone
     share = float(table.memory_share.max())
     kept = f"in COMET's order MRR is at least {KEPT:.0%} of that in memory"
     slower = f"from disk the triples trained per second are at most {SLOWER:.0%} fewer than in memory"

@@ -200,7 +200,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     longer = f"an epoch from disk takes at most {LONGER:g} times as long as in memory"
     kept = claims.within("keeps-accuracy", lost, ratios, value="lost", most=LOST, **options)
     found = [
-        *claims.once_trained([kept], _learnt(table, MEMORY, DISK)),
+        *claims.once_trained([kept], learnt(table, MEMORY, DISK)),
         claims.within("predicted", "bytes read are those predicted", ratios, value="bytes", least=1, most=1, **options),
         claims.within("as-fast", longer, ratios, value="longer", most=LONGER, timed=True, **options),
         claims.within(
@@ -228,7 +228,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     return found
 
 
-def _learnt(table: pd.DataFrame, *systems: str) -> Finding:
+def learnt(table: pd.DataFrame, *systems: str) -> Finding:
     """Whether some systems have learnt, each by itself: one that still rises decides nothing about the others."""
     rows: Any = table[table.system.isin(systems)]
     found = claims.trained(
@@ -257,7 +257,7 @@ def _accuracies(table: pd.DataFrame) -> list[Finding]:
             apart = ran.merge((wide[system] - wide[other]).reset_index(name="apart"))
             options: dict[str, Any] = {"by": CASE, "form": "+.3f", "least": -LOST, "most": most}
             near = claims.within(name, statement, apart, value="apart", **options)
-            found += claims.once_trained([near], _learnt(table, system, other))
+            found += claims.once_trained([near], learnt(table, system, other))
     return found
 
 

@@ -154,7 +154,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             gain,
             value="gain",
             by=["kind"],
-            least=1,
+            least=claims.MORE,
             form=".2f",
             timed=True,
         ),

@@ -198,7 +198,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     if len(several):
         less = "cooperating ranks read fewer input nodes and draw fewer edges than independent ones"
         work = several.assign(most=several[["inputs_ratio", "edges_ratio"]].max(axis=1, skipna=False))
-        findings.append(claims.within("less-work", less, work, value="most", by=by, most=1.0, form=".2f"))
+        findings.append(claims.within("less-work", less, work, value="most", by=by, most=claims.LESS, form=".2f"))
     return findings
 
 

@@ -37,6 +37,13 @@ def test_ties_hold_only_without_a_margin_and_absent_rivals_are_left_out():
     one_less = tied.assign(bytes=tied.bytes - (tied.method == "reg"))
     assert not least(one_less).held, "a saving of one byte is none"
     assert least(one_less.assign(bytes=one_less.bytes - 9 * (one_less.method == "reg"))).held
+    assert least(TABLE.assign(bytes=0), margin=0.0).held and not least(TABLE.assign(bytes=0)).held
+
+
+def test_least_of_negative_values():
+    below = TABLE.assign(bytes=TABLE.method.map({"reg": -2.0, "metis": -1.0, "range": 3.0}))
+    assert least(below).held and "reg -100.0% against metis" in least(below).evidence
+    assert not least(below.assign(bytes=-below.bytes)).held
 
 
 def test_a_case_without_a_rival_that_others_have_is_lost():
@@ -50,6 +57,14 @@ def test_a_case_without_a_rival_that_others_have_is_lost():
         assert "bytes of 1 row is missing, NaN or infinite, first data x, k 4, range" in found.evidence
     without = lacking.query("k != 4 or method == 'reg'")
     assert not least(without).held, "nor is one that has the winner alone"
+
+
+def test_a_rival_without_any_value_does_not_vanish():
+    lacking = TABLE.assign(bytes=TABLE.bytes.where(TABLE.method != "metis"))
+    for found in (least(lacking), ratio(lacking, median=1.0)):
+        assert not found.held and "bytes of 2 rows are missing, NaN or infinite" in found.evidence
+    with pytest.raises(ValueError, match="nothing to compare"):
+        least(lacking, rivals=["metis"])
 
 
 def test_a_case_that_the_winner_failed_is_lost():
@@ -125,6 +140,12 @@ def test_monotone():
     assert monotone([8, 4, 5, 1], tolerance=0.3).held
     assert monotone([1, 2, 2], falling=False).held
     assert not monotone([2, 1], falling=False).held
+
+
+def test_monotone_of_negative_values():
+    assert monotone([-3, -2, -1, 1], falling=False).held and not monotone([-3, -2, -1, 1]).held
+    assert monotone([1, -1, -2, -3]).held and not monotone([1, -1, -2, -3], falling=False).held
+    assert "largest step back 50.0%" in monotone([-3, -2, -3, -1], falling=False).evidence
 
 
 def test_a_series_that_does_not_change_does_not_rise():

@@ -36,6 +36,16 @@ def test_the_intervals_are_simultaneous():
             assert decided(runs(**cases), most=0.0) == told
 
 
+def test_every_look_at_a_case_is_a_test_of_its_own():
+    """Two looks at the case with more runs and one at the other are three tests; half a width as above."""
+    values, more = [-(3**0.5), 0.0, 3**0.5], [-(3**0.5), -1.0, 0.0, 1.0, 3**0.5]
+    for looks, tests in (((), 2), ((3,), 2), ((3, 5), 3), ((3, 4, 5, 6), 4)):
+        half = float(t.ppf(1 - 0.025 / tests, 2))
+        for excess, told in ((0.99, "undecided"), (1.01, "held")):
+            table = runs(a=[value - half * excess for value in values], b=[value - 100 for value in more])
+            assert decided(table, most=0.0, looks=looks) == told
+
+
 def test_values_at_a_bound_hold_with_a_margin_alone():
     for noise in (0.0, 1e-12):
         at_the_bound = runs(a=[noise, noise])

@@ -32,6 +32,7 @@ KEYS = {"epoch", "step", "num_pes", "num_partitions", "num_threads", "case_seed"
 KEYS_OF = {
     "performance/": {"num_parts"},
     "betty/fig16": {"num_parts"},
+    "cooperative/density": {"permutation"},
     "data_placement/las_movement": {"factor"},
     "data_placement/las_variance": {"factor"},
 }
@@ -128,8 +129,9 @@ def _random(text: str) -> np.random.Generator:
 
 
 def lost(before: Found, after: Found | None, names: set[str]) -> set[str]:
-    """Of some findings that held, those that hold no more; all, if the check refuses the table."""
-    return {name for name in names if after is None or name not in after or not after[name][0]}
+    """Of some findings that held, those that hold no more; all, if the check refuses the table. One that vanished does
+    not count: the others would make the claim hold."""
+    return {name for name in names if after is None or (name in after and not after[name][0])}
 
 
 def changed(before: Found, after: Found | None) -> set[str]:
@@ -183,6 +185,26 @@ def nan_cells(experiment: Experiment, table: Any, column: str, before: Found, na
         gone = lost(before, after, depends)
         told |= {name: how for name in gone if told.get(name, "") is not None}
         told |= dict.fromkeys(depends - gone)
+    return told
+
+
+def won(experiment: Experiment, table: Any) -> list[str]:
+    """Findings that do not hold, and would if the values of one method, or of another part of the grid, were lost."""
+    before = findings(experiment, table)
+    assert before is not None
+    failed = {name for name, (holds, _) in before.items() if not holds}
+    names = [c for c in table if c not in NOT_MEASURED and table[c].dtype.kind not in "iufb"]
+    levels = [(name, level) for name in names for level in table[name].dropna().unique()]
+    levels = [(name, level) for name, level in levels if 1 < table[name].nunique() <= MOST_LEVELS]
+    told = []
+    for column in measured(experiment, table) if failed else []:
+        numeric = table[column].dtype.kind in "iuf" and (experiment.name, column) not in MISSING_BY_DESIGN
+        noise = findings(experiment, spoiled(table, column, "noise")) if numeric else None
+        depends = {name for name in failed if noise is not None and noise.get(name) != before[name]}
+        for part, level in levels if depends else []:
+            without = table.assign(**{column: table[column].astype(float).mask(table[part] == level)})
+            after = findings(experiment, without) or {}
+            told += [f"{n}: {column} of {part}={level}" for n in depends & set(after) if after[n][0]]
     return told
 
 

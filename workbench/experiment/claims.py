@@ -57,19 +57,18 @@ def least(
         ValueError: no case of the table has both the winner and a rival.
     """
     cases, rivals = _rivalry(table, value, among, by, winner, rivals)
-    ratios = (cases[winner] / cases[rivals].min(axis=1)).fillna(
-        float("inf")
-    )  # a case in which the winner failed is lost
+    rival = cases[rivals].min(axis=1)
+    changes = _change(rival, cases[winner]).fillna(float("inf"))  # a case in which the winner failed is lost
     lost = _lost_rows(table, value, among, by, [winner, *rivals])
-    won = int((ratios <= 1 - margin).sum())
+    won = int((changes <= -margin).sum())
     worst, best = (
-        f"{case_words(by, at)}: {plain(winner)} {ratio - 1:+.1%} against "
+        f"{case_words(by, at)}: {plain(winner)} {change:+.1%} against "
         f"{plain(cases.loc[at, rivals].astype(float).idxmin())}"
-        for at, ratio in ((ratios.idxmax(), ratios.max()), (ratios.idxmin(), ratios.min()))
+        for at, change in ((changes.idxmax(), changes.max()), (changes.idxmin(), changes.min()))
     )
-    evidence = f"{won} of {len(ratios)} cases; best {best}; worst {worst}"
+    evidence = f"{won} of {len(changes)} cases; best {best}; worst {worst}"
     evidence = with_undefined(evidence, lost, value, [*by, among])
-    return Finding(name, statement, won == len(ratios) and not len(lost), evidence, timed)
+    return Finding(name, statement, won == len(changes) and not len(lost), evidence, timed)
 
 
 def ratio(
@@ -161,7 +160,7 @@ def monotone(
         raise ValueError(f"nothing to compare: the table has {along} = {columns}; run at least two values")
     sign = -1 if falling else 1
     filled = series[columns].T.ffill()
-    steps = filled.pct_change(fill_method=None).mask(filled.diff() == 0, 0.0).T[columns[1:]] * sign  # 0 after 0 as well
+    steps = _change(filled.shift(), filled).T[columns[1:]] * sign
     worst: Any = steps.min(axis=1)
     first, last = series[columns].bfill(axis=1).iloc[:, 0], series[columns].ffill(axis=1).iloc[:, -1]
     total: Any = (last - first) * sign
@@ -420,13 +419,13 @@ def _numbers(size: float | tuple[float, float]) -> str:
 def _rivalry(
     table: pd.DataFrame, value: str, among: str, by: Sequence[str], winner: str, rivals: Sequence[str]
 ) -> tuple[Any, list[str]]:
-    """One row per case that has a rival, one column per method; and the rivals in the table."""
+    """One row per case that has a rival, one column per method; and the rivals in the table, with a value or not."""
     cases: Any = _pivot(table, value, among, by)
-    rivals = [rival for rival in rivals if rival in cases]
-    if winner not in cases or not rivals:
+    if winner not in cases or not any(rival in cases for rival in rivals):
         found = ", ".join(map(str, cases))
         raise ValueError(f"nothing to compare: the table's {among} are {found}; run {winner} and a rival")
-    return cases.dropna(subset=rivals, how="all"), rivals
+    rivals = [rival for rival in rivals if (table[among] == rival).any()]
+    return cases.reindex(columns=[winner, *rivals]).dropna(subset=rivals, how="all"), rivals
 
 
 def _lost_rows(table: pd.DataFrame, value: str, among: str, by: Sequence[str], methods: Sequence[str]) -> pd.DataFrame:
@@ -436,6 +435,11 @@ def _lost_rows(table: pd.DataFrame, value: str, among: str, by: Sequence[str], m
     lacking: Any = there.isna().stack()
     absent = lacking[lacking].index.to_frame(index=False)
     return pd.concat([rows[undefined(rows, value)], absent.assign(**{value: float("nan")})])
+
+
+def _change(before: Any, after: Any) -> Any:
+    """Relative change, positive where the value rises, negative values included; 0 from 0 to 0."""
+    return ((after - before) / before.abs()).mask(after == before, 0.0)
 
 
 def _over(value: Any, other: Any) -> Any:

@@ -164,6 +164,7 @@ def decided_within(
     most: float = float("inf"),
     margin: float = 0.0,
     confidence: float = CONFIDENCE,
+    looks: Sequence[int] = (),
     form: str = ".3g",
 ) -> Finding:
     """Check that an expected value is within bounds in every case, if the runs can tell.
@@ -173,8 +174,9 @@ def decided_within(
     bounds on both sides of 0 this is an equivalence test: that no difference is larger than a bound, which a test that
     finds no difference does not show.
 
-    The intervals are simultaneous: each is at 1 − (1 − confidence) / cases (Bonferroni), so the check wrongly fails
-    with a probability of at most 1 − confidence over all cases together.
+    The intervals are simultaneous: each is at 1 − (1 − confidence) / tests (Bonferroni), so the check wrongly fails
+    with a probability of at most 1 − confidence over all of them together. A case is a test, and one more for every
+    time that runs were added to it because those before did not decide.
 
     Args:
         name: of the finding, short and stable.
@@ -187,13 +189,14 @@ def decided_within(
         margin: how far beyond a bound an interval may reach that is not outside, for claims that allow a tie: the
             interval of a value that is at the bound reaches beyond it.
         confidence: probability that all intervals contain the expected values.
+        looks: numbers of runs at which cases were looked at, ascending, if more were added to those not decided then.
         form: format specification of values in the evidence.
 
     Raises:
         ValueError: no case has the value in two rows.
     """
     low, high = least - margin, most + margin
-    found = _simultaneous(table, value, by, confidence)
+    found = _simultaneous(table, value, by, confidence, looks)
     outside: Any = (found.low > most + _ROUNDING) | (found.high < least - _ROUNDING)
     inside: Any = (found.low > low + _ROUNDING) & (found.high < high - _ROUNDING) & ~outside
     found = found.assign(inside=inside, outside=outside)
@@ -201,7 +204,7 @@ def decided_within(
     held, refuted = bool(inside.all()) and not len(lost), bool(outside.any()) or bool(len(lost))
     evidence = with_undefined(_evidence(found, value, by, least, most, margin, form), lost, value, by)
     if not (held or refuted):
-        evidence += _wanted(found, value, by, low, high, confidence)
+        evidence += _wanted(found, value, by, low, high, float(found.confidence.iloc[0]))
     return Finding(name, statement, held, evidence, decided=held or refuted)
 
 
@@ -256,13 +259,13 @@ def expectation_agrees(
 
 def _wanted(found: Any, value: str, by: Sequence[str], least: float, most: float, confidence: float) -> str:
     """What would decide: other runs of the cases that have one, and the number of runs of the case that needs most."""
-    each, told = 1 - (1 - confidence) / len(found), ""
+    told = ""
     if len(single := found[found.runs < 2]):
         first = case_words(by, _case(single.iloc[0], by))
         told = f"; {len(single)} of {len(found)} cases have a single run, first {first}"
     unsure = found[~found.inside & ~found.outside & (found.runs > 1)]
     numbers = {
-        _case(row, by): runs_to_decide(row[value], row["deviation"], least=least, most=most, confidence=each)
+        _case(row, by): runs_to_decide(row[value], row["deviation"], least=least, most=most, confidence=confidence)
         for _, row in unsure.iterrows()
     }
     if not numbers:
@@ -272,15 +275,18 @@ def _wanted(found: Any, value: str, by: Sequence[str], least: float, most: float
     return f"{told}; {runs} would decide {case_words(by, case)}, if mean and spread stay"
 
 
-def _simultaneous(table: pd.DataFrame, value: str, by: Sequence[str], confidence: float) -> Any:
-    """One row per case: its interval, one of all that hold at once, and the standard deviation of its runs."""
+def _simultaneous(table: pd.DataFrame, value: str, by: Sequence[str], confidence: float, looks: Sequence[int]) -> Any:
+    """One row per case: its interval, one of all that hold at once, its confidence, and the standard deviation of its
+    runs."""
     measured: Any = table[~undefined(table, value)]
     runs: Any = measured.dropna(subset=[value])
     if not runs.duplicated([*by]).any():
         raise ValueError(f"nothing to check: no case of the table has {value} in two rows; run more repetitions")
     cases = runs.groupby([*by], sort=False)[value]
-    found: Any = mean_intervals(runs, value=value, by=by, confidence=1 - (1 - confidence) / cases.ngroups)
-    return found.assign(deviation=cases.std().to_numpy())
+    tests = sum(max(1, sum(number <= count for number in looks)) for count in cases.size())
+    each = 1 - (1 - confidence) / tests
+    found: Any = mean_intervals(runs, value=value, by=by, confidence=each)
+    return found.assign(confidence=each, deviation=cases.std().to_numpy())
 
 
 def _evidence(found: Any, value: str, by: Sequence[str], least: float, most: float, margin: float, form: str) -> str:

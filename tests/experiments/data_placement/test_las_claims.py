@@ -51,10 +51,10 @@ def training_table() -> pd.DataFrame:
 
 
 def control_table() -> pd.DataFrame:
-    states = [(1, 1.0, False), (2, 2.0, False), (3, 2.0, True)]
+    states = [(1, 1.0, 0.2, False), (2, 2.0, 0.19, False), (3, 2.0, 0.19, True)]
     rows = [
-        {"epoch": e, "factor": f, "settled": s, "loading_seconds": 3 / f, "epoch_seconds": 9 + 3 / f, "ratio": 0.2}
-        for e, f, s in states
+        {"epoch": e, "factor": f, "settled": s, "loading_seconds": 3 / f, "epoch_seconds": 9 + 3 / f, "ratio": r}
+        for e, f, r, s in states
     ]
     return pd.DataFrame(rows).assign(dataset="a", topology="2 GPUs", method="LAS", row_bytes=512, **MACHINE)
 
@@ -78,6 +78,10 @@ SPOILED: list[tuple[str, str, str, Any, set[str]]] = [
     ("las_training", "method == 'LADIES + LAS'", "val_f1", 0.4, {"accuracy"}),
     ("las_training", "method == 'LADIES'", "loss", 0.2, {"ladies-no-slower", "ladies-lower-at-the-end"}),
     ("las_control", "epoch == 3", "settled", False, {"settles"}),
+    ("las_control", "epoch > 0", "factor", 1.0, {"doubles", "loads-faster"}),
+    ("las_control", "epoch == 2", "factor", 3.0, {"doubles"}),
+    ("las_control", "epoch == 2", "ratio", 0.2, {"doubles"}),
+    ("las_control", "epoch == 1", "ratio", float("nan"), {"doubles"}),
     ("las_control", "epoch == 2", "factor", 9.0, {"bounded"}),
     ("las_control", "epoch == 3", "loading_seconds", 4.0, {"loads-faster"}),
 ]

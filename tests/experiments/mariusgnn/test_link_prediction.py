@@ -167,6 +167,20 @@ def test_claims_of_the_views(name, rows, value, finding) -> None:
     assert {found.name for found in exp.check(spoiled) if not found.held} == {finding}
 
 
+def test_orders_that_have_learnt_nothing_are_not_compared() -> None:
+    compared = {"learnt", "near-memory", "comet-above-beta"}
+    for name in ("link_prediction", "link_time_to_accuracy"):
+        found = directions(f"mariusgnn/{name}", table().assign(mrr=table().mrr / 100))
+        assert {one.verdict for one in found if one.name in compared} == {"not trained"}
+
+
+def test_an_order_without_its_bias_is_not_left_out() -> None:
+    good = table()
+    good["bias"] = good.system.map({COMET: 0.9, BETA: 0.98, BALANCED: 0.4})
+    lacking = good.assign(bias=good.bias.where(good.system != BALANCED))
+    assert [one.held for one in directions("mariusgnn/bias_mrr", lacking)] == [False]
+
+
 def test_seconds_are_those_of_the_fastest_run() -> None:
     rows = table()
     rows.loc[rows.seed != 1, "epoch_seconds"] = 90.0

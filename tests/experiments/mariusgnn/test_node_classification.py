@@ -92,7 +92,9 @@ def test_a_spoiled_table_loses_its_claims(rows: str, column: str, value: float, 
 @pytest.mark.parametrize(
     ("rows", "column", "value", "names"),
     [
-        ("system == @DISK", "accuracy", 0.77, {"reaches-it", "sooner-than-dgl"}),
+        ("system == @DISK", "accuracy", 0.77, {"reaches-it", "as-soon", "sooner-than-dgl"}),
+        ("system == @DISK", "epoch_seconds", 13.0, {"as-soon"}),
+        ("system == @MEMORY", "accuracy", 0.1, {"trained-in-memory-on-disk", "reaches-it"}),
         ("system == @DGL", "epoch_seconds", 5.0, {"sooner-than-dgl"}),
     ],
 )
