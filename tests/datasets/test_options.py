@@ -66,10 +66,15 @@ def test_reverse_edges_have_types_and_ids_of_their_own():
     assert found == [(1, 0, 3), (0, 1, 0), (2, 1, 2), (1, 2, 5)]
 
 
-@given(PAIRS, st.booleans())
-def test_multi_keeps_duplicates(pairs, typed):
+@given(PAIRS, st.booleans(), st.sampled_from([None, False, True]))
+def test_multi_keeps_duplicates(pairs, typed, loops):
+    typed = typed and loops is not True
     types = torch.arange(len(pairs)) % 2 if typed else None
-    graph = shape_graph(raw_set(pairs, edge_type=types), undirected="multi", self_loops=None)
+    graph = shape_graph(raw_set(pairs, edge_type=types), undirected="multi", self_loops=loops)
+    if loops is not None:
+        kept = [place for place, (s, d) in enumerate(pairs) if s != d]
+        pairs, types = [pairs[place] for place in kept], None if types is None else types[kept]
+        pairs += [(node, node) for node in range(NODES)] * loops
     assert edges(graph) == sorted([*pairs, *((d, s) for s, d in pairs)])
     ids = torch.arange(graph.num_edges) if graph.edge_ids is None else graph.edge_ids
     dst = torch.repeat_interleave(torch.arange(NODES), graph.in_degrees())
@@ -139,8 +144,8 @@ def test_too_wide_features_are_refused_with_both_numbers(monkeypatch):
 
 
 def test_ranked_classes_become_reciprocal_ranks():
-    ranked = RankedClasses(torch.tensor([[2, 0, -1], [1, -1, -1], [-1, -1, -1]]), 3)
-    assert reciprocal_ranks(ranked).tolist() == [[0.5, 0, 1], [0, 1, 0], [0, 0, 0]]
+    ranked = RankedClasses(torch.tensor([[2, 0, -1], [1, -1, -1], [-1, -1, -1], [1, 1, 0]]), 3)
+    assert reciprocal_ranks(ranked).tolist() == [[0.5, 0, 1], [0, 1, 0], [0, 0, 0], [pytest.approx(1 / 3), 1, 0]]
 
 
 def test_features_by_name():

@@ -31,10 +31,11 @@ KEYS = {"epoch", "step", "num_pes", "num_partitions", "num_threads", "case_seed"
 """Columns of rows that tell them apart."""
 KEYS_OF = {
     "performance/": {"num_parts"},
-    "betty/fig16": {"num_parts"},
+    "betty/fig16": {"num_parts", "share_of_nodes"},
     "cooperative/density": {"permutation"},
     "data_placement/las_movement": {"factor"},
     "data_placement/las_variance": {"factor"},
+    "data_placement/worked_example": {"gpu"},
 }
 """Beginning of figures' names to further keys: elsewhere, these are measured."""
 MISSING_BY_DESIGN = {

@@ -77,6 +77,8 @@ def test_prefixes_are_transposed_as_if_alone(form, csr, data):
     sources = [1 + int(indices[: indptr[count]].max()) if indptr[count] else 0 for count in rows]
     *found, whole = form(indptr, indices, num_src, list(zip(rows, sources, strict=True)))
     assert whole.ends is None
+    every = by_loop(indptr, indices, num_src)
+    assert torch.equal(whole.rows, every.rows) and torch.equal(whole.edges, every.edges)
     for count, known, prefix in zip(rows, sources, found, strict=True):
         alone = by_loop(indptr[: count + 1], indices[: indptr[count]], known)
         assert prefix.rows is whole.rows and prefix.edges is whole.edges

@@ -92,3 +92,10 @@ def test_held_out_triples_keep_every_name_in_training(tmp_path_factory, count, s
     assert kg.train[:, [0, 2]].unique().numel() == kg.num_entities
     assert kg.train[:, 1].unique().numel() == kg.num_relations
     assert len(torch.unique(torch.cat((kg.train, kg.valid, kg.test)), dim=0)) == len(triples)
+
+
+def test_as_many_triples_are_held_out_as_asked_and_others_by_another_seed(tmp_path):
+    text = "".join(f"{head}\t{relation}\t{tail}\n" for head in range(9) for relation in range(2) for tail in range(9))
+    kgs = [wb.links.read_knowledge_graph(written(tmp_path, text), held_out=0.1, seed=seed) for seed in (0, 0, 1)]
+    assert [(len(kg.valid), len(kg.test)) for kg in kgs] == [(16, 16)] * 3
+    assert torch.equal(kgs[0].test, kgs[1].test) and not torch.equal(kgs[0].test, kgs[2].test)

@@ -193,8 +193,13 @@ def test_it_is_the_best_of_all_that_fit() -> None:
         for capacity in (sorted(plan.held_bytes for plan in found)[len(found) // 2], 10**7):
             plan, _ = planned(counts, row_bytes=ROW, memory=capacity)
             allowed = [p for p in found if not p.use_aggregates or p.moved_bytes <= found[0].moved_bytes]
-            fitting = [p.moved_bytes for p in allowed if p.held_bytes <= capacity]
-            assert (plan is None and not fitting) or (plan is not None and plan.moved_bytes == min(fitting))
+            fitting = [_rank(p) for p in allowed if p.held_bytes <= capacity]
+            assert (plan is None and not fitting) or (plan is not None and _rank(plan) == min(fitting))
+
+
+def _rank(plan: Any) -> tuple[int, bool, int, int]:
+    """Fewest bytes moved; of equals without aggregates, then with the fewest windows, then with the least held."""
+    return plan.moved_bytes, plan.use_aggregates, -plan.size, plan.held_bytes
 
 
 def test_the_caller_may_decide_on_aggregates_and_price_them() -> None:

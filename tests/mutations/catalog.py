@@ -275,8 +275,8 @@ MUTATIONS = (
     Mutation(
         "a case whose winner failed counts as won",
         "least",
-        'fillna(\n        float("inf")\n    )',
-        "fillna(\n        0.0\n    )",
+        'changes = _change(rival, cases[winner]).fillna(float("inf"))',
+        'changes = _change(rival, cases[winner]).fillna(float("-inf"))',
         ("test_claims.py",),
     ),
     Mutation(

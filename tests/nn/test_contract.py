@@ -179,10 +179,15 @@ def test_a_linear_aggregate_is_linear_and_has_no_parameters(layer: nn.Module) ->
     assert all(grad is None for grad in grads)
 
 
-def test_sources_without_a_gradient_build_no_transposed_edges(layer: nn.Module) -> None:
-    block = random_block()
-    layer(block, random_rows(block.num_src, IN).detach())
-    assert "transposed" not in block.__dict__
+@pytest.mark.parametrize("name", LAYERS)
+def test_transposed_edges_are_built_for_gradients_of_what_is_aggregated_alone(name: str) -> None:
+    layer, built = LAYERS[name]().double(), []
+    for gradient in (False, True):
+        block = random_block()
+        layer(block, random_rows(block.num_src, IN).detach().requires_grad_(gradient)).sum().backward()
+        built.append("transposed" in block.__dict__)
+    transforms_first = name in {"gat-concat", "gat-mean", "rgcn-basis-narrow"}  # its weights need them
+    assert built == [transforms_first, name not in {"sage-pool", "gat-self"}]  # which do without
 
 
 def test_types_that_the_layer_lacks_are_refused(layer: nn.Module) -> None:

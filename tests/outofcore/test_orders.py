@@ -1,6 +1,7 @@
 """Orders of partitions and edge buckets through a buffer: oracles, and what holds for all."""
 
 from itertools import combinations, pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -97,6 +98,14 @@ def test_reshuffled_cycles_swap_as_often_and_are_others_in_every_epoch(p, data, 
     assert shuffled.num_swaps == plain.num_swaps
     assert all(len(shuffled.loaded(state)) == 1 for state in range(1, shuffled.num_states))
     assert torch.equal(shuffled.states, wb.outofcore.beta_order(p, c, seed=seed, reshuffle=True).states)
+
+
+@pytest.mark.parametrize("order", [wb.outofcore.beta_order, wb.outofcore.comet_order])
+@pytest.mark.parametrize("reshuffle", [False, True])
+def test_every_epoch_has_an_order_of_its_own(order: Any, reshuffle: bool) -> None:
+    """Of five epochs no two have the same states, which by chance they would once in 12! times."""
+    states = [order(12, 4, seed=0, epoch=epoch, reshuffle=reshuffle).states for epoch in range(5)]
+    assert not any(torch.equal(one, other) for one, other in combinations(states, 2))
 
 
 def test_only_reshuffled_epochs_are_more_than_renamed_partitions():

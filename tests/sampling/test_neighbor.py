@@ -63,7 +63,7 @@ def same(a: wb.MiniBatch, b: wb.MiniBatch) -> bool:
     def content(mb: wb.MiniBatch) -> list[object]:
         tensors = [
             mb.node_ids,
-            *(t for block in mb.blocks for t in (block.indptr, block.indices, block.edge_ids, block.edge_weight)),
+            *(t for b in mb.blocks for t in (b.indptr, b.indices, b.edge_ids, b.edge_weight, b.edge_type)),
         ]
         return [None if t is None else t.tolist() for t in tensors]
 

@@ -1,6 +1,7 @@
 """Weighted draws: the law of successive draws, and weights near zero."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -38,6 +39,26 @@ def test_weighted_draws_with_replacement() -> None:
     pairs = list(itertools.product((1, 2), repeat=2))
     expected = [weights[i - 1] * weights[j - 1] / 16 * len(drawn) for i, j in pairs]
     assert stats.chisquare([drawn.count(p) for p in pairs], expected).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanout", [2, 7, -1])
+def test_no_form_draws_an_edge_of_weight_0(fanout: int, replace: bool) -> None:
+    """In rows of few or no other edges, too; both forms draw the same."""
+    zeros = [[], [0.0], [0.0] * 5, [1.0, 0.0], [0.0, 0.0, 2.0, 0.0, 3.0], [1.0] * 4, [0.0, 1.0] * 6]
+    degrees = torch.tensor([len(row) for row in zeros])
+    weight = torch.tensor([value for row in zeros for value in row])
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
+    graph = Graph(indptr, torch.arange(len(weight), dtype=torch.int32) % len(zeros), edge_weight=weight)
+    rows = candidates(graph, torch.arange(len(zeros)), None)
+    options: Any = {"replace": replace and fanout > 0, "variates": Variates(3)}
+    ours, oracle = (form(graph, rows, fanout, **options) for form in (draw_weighted, draw_weighted_torch))
+    assert ours.positions is not None and oracle.positions is not None
+    assert torch.equal(ours.positions, oracle.positions) and torch.equal(ours.indptr, oracle.indptr)
+    assert (weight[ours.positions] > 0).all() and len(ours.positions)
+    drawable = torch.tensor([sum(value > 0 for value in row) for row in zeros])
+    wanted = drawable if fanout < 0 else drawable.clamp(max=fanout)
+    assert torch.equal(ours.indptr.diff(), torch.where(drawable > 0, fanout, 0) if options["replace"] else wanted)
 
 
 def test_edges_whose_arrival_times_are_infinite_are_drawn() -> None:

@@ -69,9 +69,11 @@ def test_targets_are_met(name):
 def test_another_seed_gives_another_set_of_the_same_size(name):
     first, second = built(name), build_standin(name, scale=SCALES[name], seed=1)
     assert first.fingerprint != second.fingerprint
-    assert [f.target for f in compare(first, scale=SCALES[name])] == [
-        f.target for f in compare(second, scale=SCALES[name])
-    ]
+    sizes = {"nodes", "features", "classes", "entities", "relations", "triples", "train", "val", "test"}
+    found = [{row.name: row for row in compare(one, scale=SCALES[name])} for one in (first, second)]
+    assert len(sizes & found[0].keys()) >= 6
+    assert [n for n in sizes & found[0].keys() if found[0][n].achieved != found[1][n].achieved] == []
+    assert [n for n, row in found[1].items() if not row.met and n != "clustering"] == []  # which varies on small graphs
 
 
 @pytest.mark.slow

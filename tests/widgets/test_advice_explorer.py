@@ -34,7 +34,7 @@ def test_the_explorer_prices_the_budgets_of_its_controls(advice: Any, monkeypatc
     assert {"placement", "cooperation"} <= {trace.name for trace in shown[-1].data}
     control(box, "memory").value = min(value for _, value in control(box, "memory").options)
     texts = [text for trace in shown[-1].data for text in trace.customdata or ()]
-    assert all("micro-batches" in text for text in texts if "cooperation" not in text)
+    assert texts and all("micro-batches" in text for text in texts if "cooperation" not in text)
 
 
 def test_the_view_is_that_of_another_call(arxiv: wb.Dataset, advice: Any):
