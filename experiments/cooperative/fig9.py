@@ -119,7 +119,8 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     best = best_f1(table, [*RUN, "num_parts", "sampler"]).groupby(["dataset", "num_parts"]).val_f1.mean()
     last: Any = table[table.step == table.groupby("dataset").step.transform("max")]
     found: Any = pd.DataFrame({"F1": 100 * best, "loss": last.groupby(["dataset", "num_parts"]).loss.mean()})
-    rows: Any = differences(table).groupby([*RUN, "num_parts"], sort=False)[VALUES].mean(skipna=False).reset_index()
+    runs: Any = differences(table).groupby([*RUN, "num_parts"], sort=False)
+    rows = runs[VALUES].mean(skipna=False).reset_index()
     for value, name, times in (("val_f1", "F1, difference", 100), ("loss", "loss, difference", 100)):
         apart = mean_intervals(rows, value=value, by=["dataset", "num_parts"]).set_index(["dataset", "num_parts"])
         unit = " points" if value == "val_f1" else " %"

@@ -153,7 +153,8 @@ def after_growth(rows: pd.DataFrame) -> pd.DataFrame:
     off = (rows.factor - wanted).where(ratio.notna() | first)  # NaN after a ratio that is lost
     low = (rows.ratio < CONTROL.grow_at).astype(int)
     earlier = low.groupby([rows[name] for name in CASE], sort=False).cumsum() - low
-    return rows.assign(off=off)[earlier == 0]
+    found: Any = rows.assign(off=off)[earlier == 0]
+    return found
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

@@ -163,11 +163,11 @@ PI = wb.LaborSampler([2], importance=1)
             "a batch size is 0; it must be",
         ),
         (
-            lambda: wb.cooperative.expected_inputs(torch.tensor([1]), 2, [0.5]),
+            lambda: wb.cooperative.expected_inputs(torch.tensor([1]), 2, [0.5]),  # pyright: ignore[reportArgumentType]
             "a batch size is 0.5; it must be a whole number",
         ),
         (
-            lambda: wb.cooperative.measure_work(GRAPH, SEEDS, sampler=SAMPLERS["full"], batch_sizes=[1.9]),
+            lambda: wb.cooperative.measure_work(GRAPH, SEEDS, sampler=SAMPLERS["full"], batch_sizes=[1.9]),  # type: ignore
             "a batch size is 1.9; it must be a whole number",
         ),
         (

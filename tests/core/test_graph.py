@@ -1,6 +1,7 @@
 """Graphs as records: checks, edges and their positions, devices, folders."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -222,7 +223,7 @@ def test_same_graph_for_any_number_of_threads(undirected):
 def test_no_edges_and_no_nodes(undirected):
     assert repr(Graph.from_edges([], [], undirected=undirected)).startswith("Graph(0 nodes, 0 edges")
     assert Graph.from_edges([], [], num_nodes=3, undirected=undirected).validate().in_degrees().tolist() == [0, 0, 0]
-    typed = Graph.from_edges([], [], edge_type=[], node_type=[], edge_weight=[], undirected=undirected).validate()
+    typed: Any = Graph.from_edges([], [], edge_type=[], node_type=[], edge_weight=[], undirected=undirected).validate()
     assert typed.edge_type.dtype == typed.node_type.dtype == torch.int64 and typed.edge_weight.is_floating_point()
 
 

@@ -424,7 +424,8 @@ def _rivalry(
     if winner not in cases or not any(rival in cases for rival in rivals):
         found = ", ".join(map(str, cases))
         raise ValueError(f"nothing to compare: the table's {among} are {found}; run {winner} and a rival")
-    rivals = [rival for rival in rivals if (table[among] == rival).any()]
+    there = set(table[among])
+    rivals = [rival for rival in rivals if rival in there]
     return cases.reindex(columns=[winner, *rivals]).dropna(subset=rivals, how="all"), rivals
 
 
