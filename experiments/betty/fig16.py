@@ -117,10 +117,10 @@ def _to_best(rows: pd.DataFrame) -> Any:
 
 
 def _over_reg(rows: pd.DataFrame) -> pd.DataFrame:
-    """Input nodes of the three others relative to REG's, in every case."""
+    """Input nodes of the three others relative to REG's, in panels with several numbers of parts."""
     cut: Any = rows.query("num_parts > 1 and method in @RIVALS").rename(columns={"total_inputs": "inputs"})
     reg = rows.loc[rows.method == "reg", ["panel", "num_parts", "total_inputs"]]
-    both = cut.merge(reg, "left", on=["panel", "num_parts"])
+    both = cut[cut.groupby("panel").num_parts.transform("nunique") > 1].merge(reg, "left", on=["panel", "num_parts"])
     return both.assign(over_reg=both.inputs / both.total_inputs)
 
 
