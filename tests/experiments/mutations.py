@@ -31,6 +31,7 @@ KEYS = {"epoch", "step", "num_pes", "num_partitions", "num_threads", "case_seed"
 """Columns of rows that tell them apart."""
 KEYS_OF = {
     "performance/": {"num_parts"},
+    "batchgnn/fig3": {"macrobatch"},
     "betty/fig16": {"num_parts", "share_of_nodes"},
     "cooperative/density": {"permutation"},
     "data_placement/las_movement": {"factor"},
