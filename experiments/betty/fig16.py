@@ -162,7 +162,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         ),
         claims.monotone(
             "difference-grows",
-            "the more micro-batches, the more redundant inputs each of the three makes relative to REG's",
+            "the more micro-batches, the more inputs each of the three reads relative to REG",
             _over_reg(rows),
             value="over_reg",
             along="num_parts",

@@ -105,7 +105,8 @@ def no_difference(table: pd.DataFrame) -> Finding:
     evidence = f"{contains.sum()} of {len(apart)} cases; " + "; ".join(f"{end} {case}" for end, case in told.items())
     if wide.any() and not refuted:
         runs: Any = rows.groupby([*CASE, "approach"], sort=False).seed.nunique().groupby(CASE, sort=False).min()
-        wanted = runs.to_numpy() * (apart.half_width / RESOLUTION) ** 2  # widths fall with the root of the number
+        number_of_runs = apart.merge(runs.reset_index(name="runs")).runs
+        wanted = number_of_runs * (apart.half_width / RESOLUTION) ** 2  # widths fall with the root of the number
         at = wanted.fillna(inf).idxmax()
         number = f"about {ceil(wanted[at])}" if wanted[at] < inf else "at least two"
         evidence += (

@@ -150,8 +150,8 @@ def _threefold(table: pd.DataFrame) -> Finding:
     lru: Any = table[table.policy == "lru"]
     like_reddit = lru.dataset.str.endswith("reddit")
     lru = lru[like_reddit] if like_reddit.any() else lru
-    cases: Any = lru.groupby("kappa").apply(lambda rows: len(rows[CASE].drop_duplicates()))
-    kappas = cases.index[cases == cases.max()]  # that all cases have
+    cases: Any = lru.drop_duplicates([*CASE, "kappa"]).kappa.value_counts()
+    kappas = sorted(cases.index[cases == cases.max()])  # that all cases have
     ways: dict[str, Any] = {"value": "miss_rate", "among": "kappa", "by": CASE, "between": (kappas[0], kappas[-1])}
     times = claims.method_ratios(lru, **ways).reset_index(name="times")
     where = "on reddit " if like_reddit.any() else ""
