@@ -77,7 +77,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 def few_seeds(rows: Any) -> Any:
     """Rows of batches whose seeds are as few as in the paper."""
-    return rows[~(rows.share_of_nodes > FEW)]
+    return rows[rows.share_of_nodes <= FEW]
 
 
 def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
