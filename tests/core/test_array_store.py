@@ -4,6 +4,7 @@ import multiprocessing
 import sys
 import warnings
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -28,6 +29,17 @@ def test_round_trip_without_warnings(tmp_path, graph, verify):
         graph.save(tmp_path / "graph")
         assert_same(Graph.open(tmp_path / "graph", verify=verify), graph)
     assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+
+
+def test_vectors_of_no_value_or_one_have_any_stride(tmp_path):
+    given = {"none": torch.from_numpy(np.zeros(0, np.int64)), "one": torch.arange(9)[::9], "scalar": torch.tensor(7)}
+    assert [array.stride() for array in given.values()] == [(0,), (9,), ()]
+    save_arrays(tmp_path / "arrays", given, kind="test")
+    found = open_arrays(tmp_path / "arrays", kind="test", verify=True)
+    assert {name: (a.tolist(), a.dtype) for name, a in found.items()} == {
+        "none": ([], torch.int64), "one": ([0], torch.int64), "scalar": (7, torch.int64),
+    }  # fmt: skip
+    assert content_digest(given) == content_digest(found)
 
 
 def test_file_is_raw_little_endian(saved):

@@ -217,6 +217,11 @@ def test_orders_of_other_sizes(features: wb.outofcore.PartitionStore, order: Any
         wb.outofcore.PartitionBuffer(features, capacity=3).epoch(order)
 
 
+def test_reads_are_direct_or_not(features: wb.outofcore.PartitionStore) -> None:
+    with pytest.raises(ValueError, match="direct is 'no'; pass True, False or \"auto\""):
+        wb.outofcore.PartitionBuffer(features, capacity=3, direct="no")  # type: ignore[arg-type]
+
+
 def test_edges_by_nodes_are_refused(features: wb.outofcore.PartitionStore) -> None:
     with wb.outofcore.PartitionBuffer(features, capacity=4) as buffer:
         for state in buffer.epoch(ORDERS["resident"]):

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from workbench import files
 from workbench.core.errors import CorruptFileError, check_type
+from workbench.kernels.buffers import byte_view
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ def array_path(folder: str | os.PathLike[str], name: str) -> Path:
 
 def chunks(tensor: Tensor) -> Iterator[memoryview]:
     """Yield the tensor's bytes in row-major order in pieces of 16 MiB; a contiguous CPU tensor is not copied."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    flat = byte_view(tensor.detach().cpu()).numpy()
     for start in range(0, flat.size, _CHUNK_BYTES):
         yield flat[start : start + _CHUNK_BYTES].data
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import torch
 from torch import Tensor
 
-from workbench.kernels.buffers import to_device
+from workbench.kernels.buffers import byte_view, to_device
 
 Record = TypeVar("Record")
 
@@ -94,7 +94,7 @@ def pack(tensors: Mapping[Any, Tensor | None]) -> dict[Any, Tensor]:
         return {}
     for name, tensor in host.items():
         if users[_key(tensor)] == 1:
-            sources[name] = tensor.reshape(-1).view(torch.uint8)
+            sources[name] = byte_view(tensor)
         else:
             sources.setdefault(_key(tensor), _whole(tensor))
     sizes = [-(-len(source) // _ALIGNMENT) * _ALIGNMENT for source in sources.values()]

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from workbench.core.machine import Traffic
 from workbench.distributed.progress import in_phase
+from workbench.kernels.buffers import byte_view
 
 Group = dist.ProcessGroup | None
 """A process group; None: all ranks, or this process alone if it has joined no group."""
@@ -158,7 +159,7 @@ def _all_to_all(
     if not row_bytes:
         return received, None
     sizes = [[count * row_bytes for count in counts] for counts in (receive_counts, send_counts)]
-    given = _as_bytes(received), _as_bytes(rows)
+    given = byte_view(received), byte_view(rows)
     return received, dist.all_to_all_single(*given, *sizes, group=group, async_op=async_op)
 
 
@@ -182,10 +183,6 @@ def exchange_ids(
         foreign = sum(counts) - counts[get_rank(group)]
         traffic.add("rank", "ids", foreign, foreign * received[0].element_size())
     return received
-
-
-def _as_bytes(rows: Tensor) -> Tensor:
-    return rows.detach().contiguous().flatten().view(torch.uint8)
 
 
 _SHOWN = 40  # characters of a value in a message
@@ -288,7 +285,7 @@ def _described(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, st
 
 def _text(value: Any) -> str:
     if isinstance(value, Tensor):
-        data = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        data = byte_view(value.detach().cpu()).numpy()
         return f"{tuple(value.shape)} {value.dtype} {_digest(data.data)}"
     text = json.dumps(value, sort_keys=True)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({_digest(text.encode())})"

@@ -46,7 +46,7 @@ class DirectFile:
 
     Raises:
         OSError: if the file can't be opened or read.
-        ValueError: `direct` is True, but the file system does not support O_DIRECT.
+        ValueError: `direct` is none of these, or True and the file system does not support O_DIRECT.
 
     Warns:
         RuntimeWarning: `direct` is "auto", and the file system does not support it.
@@ -309,6 +309,8 @@ def close_with(owner: object, descriptor: int) -> None:
 
 def _open(path: Path, direct: bool | Literal["auto"], folder: int | None) -> tuple[int, int]:
     """Open a file; return its descriptor, and the size of the blocks that it is read in (1: of any bytes)."""
+    if not isinstance(direct, bool) and direct != "auto":
+        raise ValueError(f'direct is {direct!r}; pass True, False or "auto"')
     if direct and (found := _open_direct(path, folder)):
         return found
     if direct is True:

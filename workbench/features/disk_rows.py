@@ -26,7 +26,7 @@ from workbench.core.units import format_bytes
 from workbench.features.direct_file import DirectFile, run_waiting
 from workbench.features.memory_rows import ROWS_KIND, open_rows
 from workbench.features.protocols import check_rows
-from workbench.kernels.buffers import uninitialised
+from workbench.kernels.buffers import byte_view, uninitialised
 from workbench.kernels.jit import compiled
 
 
@@ -91,8 +91,6 @@ class DiskRows:
     ) -> None:
         check_at_least("threads", threads, 1)
         self._gap = min(check_bytes("gap_bytes", gap_bytes, 0), INT64_MAX)
-        if not isinstance(direct, bool) and direct != "auto":
-            raise ValueError(f'direct is {direct!r}; pass True, False or "auto"')
         self._digest = saved_digest(folder, kind=ROWS_KIND)
         rows = open_rows(folder)
         self._folder, self._option, self._threads, self._traffic = Path(folder).absolute(), direct, threads, traffic
@@ -202,8 +200,7 @@ class DiskRows:
         plan = plan_reads(ids, self._row_bytes, block=block, threads=threads, depth=depth, max_gap=self._gap)
         if places is not None:
             plan = plan._replace(order=places.numpy()[plan.order])
-        values = out.as_strided((out.numel(),), (1,))  # `out.view(-1)` of a single value has whatever stride `out` has
-        rows = values.view(torch.uint8).view(len(out), self._row_bytes).numpy()
+        rows = byte_view(out).view(len(out), self._row_bytes).numpy()
         counts: list[int] = []
         tasks = [partial(self._run, plan, slice(*ends), rows, depth, counts) for ends in pairwise(plan.tasks.tolist())]
         run_waiting(tasks, threads)

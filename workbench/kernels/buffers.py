@@ -45,6 +45,16 @@ def uninitialised(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -
     return out
 
 
+def byte_view(tensor: Tensor) -> Tensor:
+    """The bytes of a tensor in row-major order, uint8 [nbytes]: a view of one that is contiguous.
+
+    A vector of one value or none is contiguous whatever its stride, as slices and NumPy's empty arrays have them, but
+    `Tensor.view` shows the bytes of vectors with a stride of 1 alone.
+    """
+    rows = tensor.detach().contiguous()
+    return rows.as_strided((rows.numel(),), (1,)).view(torch.uint8)
+
+
 def read_singly(mapped: Tensor) -> None:
     """Let the system read a memory-mapped tensor a page at a time; where it has no such advice, nothing changes."""
     call = _madvise()

@@ -41,7 +41,7 @@ class EdgeBatch(TensorRecord):
         dst: int64 [num_pairs], positions in `seeds`.
         neg_src: int64 [num_pairs · num_negatives] or [chunks, count], positions in `seeds`.
         neg_dst: int64 [num_pairs · num_negatives] or [chunks, count], positions in `seeds`.
-        relation: integer [num_pairs], relation of each pair and of its negatives.
+        relation: int32 or int64 [num_pairs], relation of each pair and of its negatives.
         chunk: int64 [num_pairs], row of the shared negatives of each pair; None for negatives per pair.
         parent: int64 [num_seeds], positions of the seeds in the batch that this one was split from.
         parent_pairs: int64 [num_pairs], positions of the pairs in the batch that this one was split from.
@@ -94,7 +94,7 @@ class EdgeBatch(TensorRecord):
             negative_src: int32 or int64, raw-graph ids: [num_pairs, num_negatives], or flattened pair by pair, by
                 default the positive pair's source if `negative_dst` is given; with `chunks` [chunks, count].
             negative_dst: int32 or int64, raw-graph ids in the same layouts; by default the positive pair's destination.
-            relation: integer [num_pairs], relation of each pair.
+            relation: int32 or int64 [num_pairs], relation of each pair.
             chunks: number of contiguous chunks of pairs (equal in size, or larger by one) that share negatives, at most
                 the number of pairs; None: every pair has negatives of its own.
 

@@ -23,6 +23,7 @@ from workbench.core.exchange import LENGTH_BYTES, AllToAll, run_in_lockstep
 from workbench.core.graph import Graph
 from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
+from workbench.kernels.buffers import byte_view
 from workbench.kernels.csr import group_rows
 from workbench.kernels.gather import gather_rows, place_rows
 from workbench.kernels.relabel import relabeler
@@ -371,7 +372,7 @@ def _write(words: Tensor, values: Sequence[Tensor]) -> None:
     """Write the bytes of vectors one after the other, then zeros."""
     to, at = words.view(torch.uint8), 0
     for one in values:
-        to[at : at + one.nbytes] = one.contiguous().view(torch.uint8)
+        to[at : at + one.nbytes] = byte_view(one)
         at += one.nbytes
     to[at:] = 0
 
