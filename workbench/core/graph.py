@@ -93,6 +93,8 @@ class Graph(TensorRecord, GraphForms):
         check_vector("edge_weight", self.edge_weight, self.num_edges, FLOATS)
         check_vector("edge_type", self.edge_type, self.num_edges, TYPE_DTYPES)
         check_vector("node_type", self.node_type, self.num_nodes, TYPE_DTYPES)
+        for name in ("indptr", "indices"):  # kernels read lanes of them, whatever the strides
+            object.__setattr__(self, name, getattr(self, name).contiguous())
         if self.indptr.device.type == "cpu":
             check_ends(self.indptr, self.num_edges)
 
@@ -130,7 +132,8 @@ class Graph(TensorRecord, GraphForms):
         Raises:
             TypeError: if ids are not integers.
             IndexError: if an id is negative or not below `num_nodes`, or a type not below `num_edge_types`.
-            ValueError: if lengths differ, a weight is not finite, or `undirected` is another value.
+            ValueError: if lengths differ, a weight or a sum of duplicates' is not finite, or `undirected` is another
+                value.
 
         >>> Graph.from_edges([0, 1, 2], [1, 0, 2], undirected=True).indices.tolist()
         [1, 0, 2]
@@ -138,7 +141,7 @@ class Graph(TensorRecord, GraphForms):
         tensor([2, 3, 0, 1])
         """
         csr, types = _edges_to_csr(src, dst, num_nodes, undirected, edge_weight, edge_type, num_edge_types)
-        node_types = None if node_type is None else _as_integers("node_type", node_type)
+        node_types = None if node_type is None else _as_integers("node_type", node_type).clone()
         return cls(csr.indptr, csr.indices, csr.order, csr.weight, types, node_types)
 
     @staticmethod
@@ -432,7 +435,10 @@ def _edges_to_csr(
         check_finite("edge_weight", weight)
     num_types = _count_types(types, num_edge_types, undirected, nodes)
     if undirected is True:
-        return _merged_csr(sources, destinations, weight, types, nodes, num_types)
+        csr, merged = _merged_csr(sources, destinations, weight, types, nodes, num_types)
+        if csr.weight is not None:
+            check_finite("edge_weight, duplicates summed,", csr.weight)
+        return csr, merged
     if undirected:
         sources, destinations = torch.cat([sources, destinations]), torch.cat([destinations, sources])
         weight = None if weight is None else torch.cat([weight, weight])

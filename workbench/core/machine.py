@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from workbench.core.errors import check_at_least, check_choice
 
@@ -150,6 +150,9 @@ class Traffic:
     def row(self) -> dict[str, int]:
         """The counts as a table row: `disk_rows`, `disk_rows_bytes`, …."""
         return self.snapshot().row()
+
+    def __reduce__(self) -> Any:
+        return Traffic, ()  # what another process counts is its own
 
     def __repr__(self) -> str:
         return f"Traffic({', '.join(f'{name}={value:,}' for name, value in self.row().items())})"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +28,19 @@ def _as_tuple_of(kind: type, name: str, records: Iterable[Any]) -> tuple[Any, ..
 
 Positions = tuple[Tensor | None, ...]
 """For each block, the row of every edge in the data of the block it stems from; None: all rows in order."""
+
+
+class Remembered:
+    """A call without arguments that computes positions once; unlike `functools.cache`, it can be pickled."""
+
+    def __init__(self, compute: Callable[..., Positions], *args: Any) -> None:
+        self._compute, self._args = compute, args
+        self._found: Positions | None = None
+
+    def __call__(self) -> Positions:
+        if self._found is None:
+            self._found = self._compute(*self._args)
+        return self._found
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +76,7 @@ class CarriedData:
             edges: returns positions of edges in each block of the batch.
         """
         taken = nodes if self.nodes is None else self.nodes[nodes.to(self.nodes.device)]
-        return replace(self, nodes=taken, edges=lambda: tuple(map(_compose, self.edges(), edges())))
+        return replace(self, nodes=taken, edges=partial(_composed, self.edges, edges))
 
     def of_part(self, whole: Sequence[Block], part: Sequence[Block], parent: Tensor) -> "CarriedData":
         """The rows of a micro-batch: it has the rows of its destinations complete and in order.
@@ -73,7 +87,7 @@ class CarriedData:
             parent: int64 [num_inputs of the micro-batch], local id of every node in the batch.
         """
         offsets = [(of_whole.indptr, of_part.indptr) for of_whole, of_part in zip(whole, part, strict=True)]
-        return self.take(parent, lambda: tuple(_row_positions(*pair, parent) for pair in offsets))
+        return self.take(parent, partial(_rows_of_part, offsets, parent))
 
     def rows_of_nodes(self, num_nodes: int) -> Tensor | None:
         """Return `nodes`.
@@ -307,6 +321,14 @@ def _compose(outer: Tensor | None, inner: Tensor | None) -> Tensor | None:
     if outer is None or inner is None:
         return inner if outer is None else outer
     return outer[inner.to(outer.device)]
+
+
+def _composed(outer: Callable[[], Positions], inner: Callable[[], Positions]) -> Positions:
+    return tuple(map(_compose, outer(), inner()))
+
+
+def _rows_of_part(offsets: Sequence[tuple[Tensor, Tensor]], parent: Tensor) -> Positions:
+    return tuple(_row_positions(*pair, parent) for pair in offsets)
 
 
 def _row_positions(whole: Tensor, part: Tensor, parent: Tensor) -> Tensor:

@@ -190,6 +190,8 @@ def _writable(name: str, rows: Any) -> WritableStore:
     if isinstance(rows, Tensor):
         if rows.requires_grad:
             raise ValueError(f"{name} requires a gradient; rows are updated by step(), pass {name}.detach()")
+        if any(stride == 0 and size > 1 for stride, size in zip(rows.stride(), rows.shape, strict=True)):
+            raise ValueError(f"{name} is expanded, so that rows share memory, and would be updated as one; clone it")
         return MemoryRows(rows)
     required = ("row_shape", "dtype", "device", "__len__", "read", "write")
     if isinstance(rows, type) or any(not hasattr(rows, member) for member in required):

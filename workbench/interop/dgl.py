@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from workbench.core.block import Block
 from workbench.core.errors import INT64_MAX, check_ids, check_type, check_unique
 from workbench.core.exchange import refuse_halo
 from workbench.core.graph import Graph
-from workbench.core.minibatch import CarriedData, MiniBatch, Positions
+from workbench.core.minibatch import CarriedData, MiniBatch, Positions, Remembered
 from workbench.core.shared_storage import total_bytes
 from workbench.interop.edge_lists import block_from_edges, check_edge_ids, in_callers_order
 from workbench.interop.pyg import carried_attributes, edge_rows, node_rows
@@ -214,7 +214,7 @@ def carried_columns(blocks: Sequence[Any]) -> CarriedData | None:
     if all(frame._columns.keys() <= known for block in blocks for frame in _frames(block)):
         return None
     sizes = blocks[0].num_src_nodes(), tuple(block.num_edges() for block in blocks)
-    return CarriedData(blocks, None, cache(lambda: _positions_of_edges(blocks)), *sizes)
+    return CarriedData(blocks, None, Remembered(_positions_of_edges, blocks), *sizes)
 
 
 def add_carried_columns(mb: MiniBatch, blocks: Sequence[Any]) -> None:
@@ -393,7 +393,7 @@ def with_carried_dtype(mb: MiniBatch, dtype: torch.dtype | None) -> MiniBatch:
                 if hasattr(column, "scheme"):  # not a placeholder of what DGL's DataLoader has yet to fetch
                     frame[name] = _converted(frame[name], dtype)
     sizes = mb.num_inputs, tuple(block.num_edges for block in mb.blocks)
-    return replace(mb, carried=CarriedData(blocks, None, lambda: (None,) * len(blocks), *sizes))
+    return replace(mb, carried=CarriedData(blocks, None, partial(tuple, [None] * len(blocks)), *sizes))
 
 
 def _with_attributes(mb: MiniBatch, dtype: torch.dtype) -> MiniBatch:

@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate, pairwise
 from types import NoneType, SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ from workbench.core.block import Block
 from workbench.core.errors import INT64_MAX, check_at_least, check_choice, check_ids, check_type
 from workbench.core.exchange import refuse_halo
 from workbench.core.graph import Graph
-from workbench.core.minibatch import CarriedData, MiniBatch
+from workbench.core.minibatch import CarriedData, MiniBatch, Positions, Remembered
 from workbench.core.shared_storage import total_bytes
 from workbench.core.split import first_rows, select_blocks
 from workbench.interop.edge_lists import ABSENT, block_from_edges, check_edge_ids, check_edge_index, in_callers_order
@@ -467,7 +467,11 @@ def carried_attributes(batch: Any, blocks: Sequence[Block]) -> CarriedData | Non
     if not _edge_attributes(batch) and not _node_attributes(batch):
         return None
     sizes = len(batch.n_id), tuple(block.num_edges for block in blocks)
-    return CarriedData(batch, None, cache(lambda: tuple(b.edge_ids for b in batch_of_positions(batch).blocks)), *sizes)
+    return CarriedData(batch, None, Remembered(_edge_positions, batch), *sizes)
+
+
+def _edge_positions(batch: Any) -> Positions:
+    return tuple(block.edge_ids for block in batch_of_positions(batch).blocks)
 
 
 def batch_to_pyg(mb: MiniBatch, form: str = "adjs") -> Any:

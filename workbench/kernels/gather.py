@@ -32,6 +32,7 @@ def gather_rows(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
     Raises:
         IndexError: an id outside of [0, n).
     """
+    x = x if out is None else x.detach()
     plain = use_compiled(x) and x.is_contiguous() and (out is None or out.is_contiguous())
     if not plain or (x.requires_grad and torch.is_grad_enabled()):
         return gather_rows_torch(x, ids, out=out)
@@ -88,6 +89,7 @@ def gather_rows_torch(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> T
 
 def gather_unchecked(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Compute `gather_rows` for ids in [0, n) on the device of `x`: in plain torch, or in Triton where it can."""
+    x = x if out is None else x.detach()
     kernels, is_plain = fused(x), x.is_contiguous() and (out is None or out.is_contiguous())
     if kernels is None or not is_plain or (x.requires_grad and torch.is_grad_enabled()):
         return torch.index_select(x, 0, ids, out=out)
@@ -102,7 +104,8 @@ def _check_range(ids: Tensor, limit: int) -> None:
 
 def _as_words(x: Tensor) -> np.ndarray:
     """View rows as integers of the size of their values, so that four compiled kernels copy rows of any dtype."""
-    rows = x.detach().view(len(x), math.prod(x.shape[1:]))
+    width = math.prod(x.shape[1:])
+    rows = x.detach().as_strided((len(x), width), (width, 1))  # one column may have any stride
     return rows.view(torch.uint8).numpy().view(_WORDS[min(8, x.element_size())])
 
 

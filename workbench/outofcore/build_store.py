@@ -23,6 +23,7 @@ from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.units import format_bytes
 from workbench.features.learned_rows import state_dtype
 from workbench.features.memory_rows import as_store
+from workbench.kernels.buffers import byte_view
 from workbench.kernels.gather import as_integers
 from workbench.kernels.jit import compiled
 from workbench.outofcore.store_files import PartitionTable, as_bytes, block_aligned, bucket_offsets, checksum
@@ -167,7 +168,7 @@ def write_rows(draft: Path, rows_of: RowsOf, node_ids: Tensor, layout: StoreLayo
             memory.zero_()
             own = node_ids[partition * s : (partition + 1) * s]
             if len(own):
-                values = rows_of(partition, own).contiguous().view(-1).view(torch.uint8)
+                values = byte_view(rows_of(partition, own))
                 memory[: len(values)] = values
             sums.append(checksum(memory[: layout.record_bytes]))
             file.write(as_bytes(memory))

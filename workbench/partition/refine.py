@@ -105,7 +105,7 @@ def refine_parts(
     check_vector("part", part, mb.num_seeds, ID_DTYPES)
     weights = check_weights(weights, mb.num_seeds)
     if not mb.num_seeds or not mb.blocks:
-        return part.to(mb.device, torch.int64)
+        return part.to(mb.device, torch.int64, copy=True)
     if int(part.min()) < 0:
         raise ValueError(f"part contains {int(part.min())}; labels must be non-negative")
     labels, compact = torch.unique(part.cpu(), return_inverse=True)  # labels without seeds are no parts

@@ -162,10 +162,11 @@ def _numbers(name: str, value: object) -> Tensor:
 
 
 def _same_group(groups: Sequence[Sequence[int]], n: int) -> Tensor:
+    groups = [list(group) for group in groups]
     listed = [int(device) for group in groups for device in group]
     if sorted(listed) != list(range(n)):
         raise ValueError(f"groups list the devices {listed}; list each of 0 to {n - 1} once: [[0, 1], [2, 3]]")
     number = torch.empty(n, dtype=torch.int64)
     for index, group in enumerate(groups):
-        number[list(group)] = index
+        number[group] = index
     return number[:, None] == number

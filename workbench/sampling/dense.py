@@ -6,7 +6,7 @@ Here they are stacked targets first, so that the rows of each layer are the firs
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.errors import check_at_least, check_fits, check_ids, check_seed
+from workbench.core.errors import check_at_least, check_fits, check_ids, check_seed, check_sources
 from workbench.core.graph import Graph, types_of_both
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Dependence, check_dependence
 from workbench.core.split import first_rows
 from workbench.kernels.csr import group_rows, index_dtype, offsets
+from workbench.kernels.gather import as_integers
 from workbench.kernels.relabel import relabeler
 from workbench.kernels.threads import run_tasks
 from workbench.sampling.neighbor import NeighborSampler
@@ -323,7 +324,7 @@ def _memory(name: str, parts: Sequence[Tensor]) -> Tensor:
 
 def _copy(name: str, parts: Sequence[Tensor], out: Tensor) -> None:
     """Copy the parts one behind the other; torch would wake OpenMP threads, whose spinning slows kernels."""
-    whole, end = out.numpy(), 0
+    whole, end = as_integers(out), 0
     if name == "indptr":
         whole[0] = 0
         for part in (part.numpy() for part in parts):
@@ -331,20 +332,20 @@ def _copy(name: str, parts: Sequence[Tensor], out: Tensor) -> None:
             end += len(part) - 1
         return
     is_there = parts[-1].storage_offset() > 0  # see _room
-    for part in (part.numpy() for part in (parts[:-1] if is_there else parts)):
+    for part in map(as_integers, parts[:-1] if is_there else parts):
         whole[end : end + len(part)] = part
         end += len(part)
 
 
-_graphs: WeakKeyDictionary[Graph, dict[tuple[int | None, bool], Graph]] = WeakKeyDictionary()
+_graphs: WeakKeyDictionary[Graph, dict[tuple[int | None, bool, bool], tuple[Graph, Tensor]]] = WeakKeyDictionary()
 
 
 def two_way(graph: Graph, *, num_edge_types: int | None = None, edge_ids: bool = False) -> Graph:
     """Return the graph whose rows v and `num_nodes` + v are the in-edges and the out-edges of node v.
 
-    It is built once per graph, in time and memory proportional to its edges. The reverse of an edge of type r has type
-    r + n, and that of edge e has edge id e + E, as in `Graph.from_edges(undirected="multi")`; its source is the
-    destination of the edge.
+    It is built once per graph, in time and memory proportional to its edges, but for weights that are trained. The
+    reverse of an edge of type r has type r + n, and that of edge e has edge id e + E, as in
+    `Graph.from_edges(undirected="multi")`; its source is the destination of the edge.
 
     Args:
         graph: a directed graph of n edge types and E edges (the largest edge id + 1).
@@ -353,16 +354,22 @@ def two_way(graph: Graph, *, num_edge_types: int | None = None, edge_ids: bool =
 
     Raises:
         CapacityError: the edges of both directions do not fit into memory.
-        IndexError: a type is not below `num_edge_types`.
+        IndexError: a type is not below `num_edge_types`, or a source is not a node.
     """
-    known = _graphs.setdefault(graph, {})
-    key = num_edge_types, edge_ids
+    known, weight = _graphs.setdefault(graph, {}), graph.edge_weight
+    trained = weight is not None and weight.requires_grad
+    key = num_edge_types, edge_ids, trained
     if key not in known:
         known[key] = _build(graph, num_edge_types, edge_ids)
-    return known[key]
+    both, order = known[key]
+    if weight is None or not trained:
+        return both
+    return replace(both, edge_weight=torch.cat([weight, weight[order]]))
 
 
-def _build(graph: Graph, num_edge_types: int | None, edge_ids: bool) -> Graph:
+def _build(graph: Graph, num_edge_types: int | None, edge_ids: bool) -> tuple[Graph, Tensor]:
+    """The graph of both directions, without weights that are trained, and the order of the reverse edges."""
+    check_sources(graph.indices, graph.num_nodes, IndexError)
     num_nodes, num_edges, indices = graph.num_nodes, graph.num_edges, graph.indices
     remedy = "draw in-neighbours alone (out_fanouts=None)"
     check_fits("a graph with its reverse edges", (3 * indices.element_size() + 24) * num_edges, remedy)
@@ -371,13 +378,15 @@ def _build(graph: Graph, num_edge_types: int | None, edge_ids: bool) -> Graph:
     reverse = group_rows(indices, destinations, num_nodes, num_nodes)
     order = torch.arange(num_edges, device=graph.device) if reverse.order is None else reverse.order
     types = None if graph.edge_type is None else types_of_both(graph.edge_type, num_edge_types)
-    return Graph(
+    weight = None if graph.edge_weight is None or graph.edge_weight.requires_grad else graph.edge_weight
+    both = Graph(
         torch.cat([graph.indptr, reverse.indptr[1:] + num_edges]),
         torch.cat([indices, reverse.indices.to(indices.dtype)]),
         edge_ids=_ids_of_both(graph, order) if edge_ids else None,
-        edge_weight=None if graph.edge_weight is None else torch.cat([graph.edge_weight, graph.edge_weight[order]]),
+        edge_weight=None if weight is None else torch.cat([weight, weight[order]]),
         edge_type=None if types is None else torch.cat([types[:num_edges], types[num_edges:][order]]),
     )
+    return both, order
 
 
 def _ids_of_both(graph: Graph, order: Tensor) -> Tensor:

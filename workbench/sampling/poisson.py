@@ -161,7 +161,7 @@ class Levels(NamedTuple):
     @classmethod
     def of(cls, factors: Tensor) -> "Levels":
         """Find the levels of a valid vector of factors."""
-        distinct, codes = torch.unique(factors.double(), return_inverse=True)
+        distinct, codes = torch.unique(factors.detach().double(), return_inverse=True)
         if len(distinct) > MAX_LEVELS:
             raise ValueError(
                 f"factors contains {len(distinct)} different values; at most {MAX_LEVELS} are possible: round them, to "

@@ -106,7 +106,7 @@ def _checked_weights(graph: Graph) -> Tensor:
     if weights is None or weights.dtype not in (torch.float32, torch.float64):
         kind = "missing" if weights is None else weights.dtype
         raise ValueError(f"graph.edge_weight is {kind}; weighted sampling requires float32 or float64 weights")
-    return weights
+    return weights.detach()
 
 
 def _raise_invalid_weight(weights: Tensor, position: int) -> None:

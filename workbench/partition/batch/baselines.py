@@ -181,7 +181,7 @@ def prepare_cluster(batch: PreparedBatch) -> Cut:
 
     def cut(num_parts: int) -> Tensor:
         if not len(labels) or int(labels.max()) < num_parts:
-            return labels
+            return labels.clone()
         return _pack(cluster_weights, num_parts)[cluster]
 
     return cut

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.edge_stream import EdgeSource, count_nodes, edge_chunks
-from workbench.core.errors import check_at_least, check_choice, check_seed
+from workbench.core.errors import check_at_least, check_choice, check_seed, check_sources
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.kernels.jit import compiled
@@ -253,4 +253,5 @@ def range_nodes(num_nodes: int, num_parts: int) -> Tensor:
 
 def metis_nodes(g: Graph, num_parts: int, seed: int) -> Tensor:
     """Partition the graph's undirected simple version."""
+    check_sources(g.indices, g.num_nodes, IndexError)
     return metis(*symmetric_adjacency(g.indptr.cpu(), g.indices.cpu()), num_parts, seed=seed)
