@@ -251,7 +251,7 @@ def _compared(table: pd.DataFrame, name: str, statement: str, rows: pd.DataFrame
     by, models = ["dataset", "model", "cached"], rows[["dataset", "model"]].drop_duplicates()
     runs = with_score(table).merge(models)
     learnt = claims.trained(runs, value="score", along="step", by=by, name=f"trained-where-{name}")
-    options: dict[str, Any] = {"value": "difference", "by": ["dataset"], "form": "+.2%", "looks": (5, 30), **bound}
+    options: dict[str, Any] = {"value": "difference", "by": ["dataset"], "form": "+.2%", "looks": (5, 30, 80), **bound}
     compared = decided_within(name, statement, rows, **options)
     return claims.once_trained([compared], learnt)
 

@@ -9,6 +9,7 @@ from pydantic import PositiveInt
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
+from experiments.betty.fig12 import PHASES
 from workbench.core.randomness import permutation
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
@@ -18,7 +19,6 @@ from workbench.meter.stopwatch import Stopwatch
 from workbench.training.profile import profile_epoch
 
 WARM_UP_SEEDS = 256
-SPREAD = {"epoch_seconds": ("epoch_seconds_min", "epoch_seconds_max")}
 
 
 class Config(ModelConfig):
@@ -81,13 +81,12 @@ def title(table: pd.DataFrame, reported: pd.DataFrame) -> Title:
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
-    rows = pd.concat([table, paper_rows(reported)])
+    rows = pd.concat([trained(table), paper_rows(reported)])
     return lines(
         rows.assign(approach=rows.approach + "-batch"),
         x="num_parts",
         log_x=True,
-        y=["total_inputs", "peak_bytes", "epoch_seconds"],
-        spread=SPREAD,
+        y=["total_inputs", "peak_bytes", "training_seconds"],
         group="approach",
         facet="dataset",
         title=title(table, reported).text,
@@ -95,7 +94,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    several = table.query("num_parts > 1")
+    several = trained(table).query("num_parts > 1")
     least = {"among": "approach", "winner": "micro", "rivals": ["mini"], "by": ["dataset", "num_parts"]}
     return [
         claims.least(
@@ -108,7 +107,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         claims.monotone(
             "gap-widens",
             "mini-batches load more times the inputs of micro-batches, the larger K",
-            relative(table),
+            relative(trained(table)),
             value="inputs",
             along="num_parts",
             by=["dataset"],
@@ -118,23 +117,29 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         ),
         claims.least(
             "micro-faster",
-            "an epoch of micro-batches takes less time at every K",
+            "training on micro-batches takes less time at every K, data movement left out",
             several,
-            value="epoch_seconds",
+            value="training_seconds",
             timed=True,
             **least,
         ),
     ]
 
 
+def trained(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the seconds that the paper gives: of training, without the movement of data."""
+    return table.assign(training_seconds=table[PHASES].sum(axis=1, skipna=False))
+
+
 def paper_rows(reported: pd.DataFrame) -> pd.DataFrame:
     """The paper's values as rows of a data set of their own."""
-    return reported.assign(dataset="ogbn-products (paper)", peak_bytes=1e9 * reported.peak_gb)
+    seconds = {"training_seconds": reported.epoch_seconds}
+    return reported.assign(dataset="ogbn-products (paper)", peak_bytes=1e9 * reported.peak_gb, **seconds)
 
 
 def relative(table: pd.DataFrame) -> pd.DataFrame:
     """Ratios of mini-batches to micro-batches."""
-    values = {"total_inputs": "inputs", "peak_bytes": "memory", "epoch_seconds": "time"}
+    values = {"total_inputs": "inputs", "peak_bytes": "memory", "training_seconds": "time"}
     wide = table.pivot_table(list(values), ["dataset", "num_parts"], "approach")
     columns = {short: wide[long]["mini"] / wide[long]["micro"] for long, short in values.items()}
     return pd.DataFrame(columns).reset_index()
@@ -142,19 +147,19 @@ def relative(table: pd.DataFrame) -> pd.DataFrame:
 
 def stated(table: pd.DataFrame, reported: pd.DataFrame) -> dict[str, Any]:
     """Inputs and memory of mini-batches relative to micro-batches at the largest K of the paper, and the time saved."""
-    several: Any = table.query("num_parts > 1")
+    several: Any = trained(table).query("num_parts > 1")
     most: Any = several[several.num_parts == reported.num_parts.max()]
     ways: dict[str, Any] = {"among": "approach", "by": ["dataset", "num_parts"]}
     return {
         "inputs-at-64": claims.method_ratios(most, value="total_inputs", between=("mini", "micro"), **ways),
         "memory-at-64": claims.method_ratios(most, value="peak_bytes", between=("mini", "micro"), **ways),
-        "time-saved": 1 - claims.method_ratios(several, value="epoch_seconds", between=("micro", "mini"), **ways),
+        "time-saved": 1 - claims.method_ratios(several, value="training_seconds", between=("micro", "mini"), **ways),
     }
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Ratios of mini-batches to micro-batches here and in the paper, and the paper's own values."""
-    both = pd.concat([relative(paper_rows(reported)), relative(table)])
+    both = pd.concat([relative(paper_rows(reported)), relative(trained(table))])
     ratios = both.pivot_table(["inputs", "memory", "time"], "num_parts", "dataset")[["inputs", "memory", "time"]]
     ratios.columns = [f"{value}, {where}" for value, where in ratios.columns]
     own = reported.pivot(index="num_parts", columns="approach", values=["total_inputs", "peak_gb", "epoch_seconds"])

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
@@ -43,7 +43,8 @@ class LimitedConfig(ModelConfig):
         batch_size: training nodes per step.
         steps: batches per epoch; None: as many as there are.
         learning_rate: of Adam.
-        epochs: number of epochs.
+        epochs: number of epochs, of which neither the first is timed, which reads and loads all for the first time, nor
+            the last, during which no epoch is sampled ahead.
         threads: reads at the same time.
     """
 
@@ -52,7 +53,7 @@ class LimitedConfig(ModelConfig):
     batch_size: PositiveInt
     steps: PositiveInt | None = None
     learning_rate: float
-    epochs: PositiveInt
+    epochs: int = Field(ge=3)
     threads: PositiveInt = 8
 
 
@@ -116,7 +117,7 @@ def epochs(config: LimitedConfig, folder: Path, system: str) -> dict[str, Any]:
                 start = time.perf_counter()
     return {
         "losses": losses,
-        "epoch_seconds": median(seconds[1:] or seconds),
+        "epoch_seconds": median(seconds[1:-1]),
         "read_bytes": (bytes_from_disk() - before) / config.epochs,
         "row_bytes": disk.read_bytes / config.epochs if system == AHEAD else None,
         "anonymous_bytes": allocated + (peak.nbytes or 0),

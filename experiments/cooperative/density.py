@@ -87,9 +87,16 @@ def nodes_by_degree(graph: wb.Graph, share: float, number: int, config: Config) 
 
 
 def walk_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Counts:
-    """The nodes of walks of two steps from a uniform subset; walks that meet go on together."""
-    roots = (_batch_of(config, number, graph.num_nodes, share) == 0).nonzero()[:, 0]
-    nodes = wb.NeighborSampler([1, 1], seed=config.seed).sample(graph, roots.to(graph.device), step=number).node_ids
+    """The nodes of walks of two steps from a uniform subset; one ends at a node without neighbours."""
+    roots = (_batch_of(config, number, graph.num_nodes, share) == 0).nonzero()[:, 0].to(graph.device)
+    visited, degrees = [roots], graph.in_degrees()
+    for step in range(2):
+        at = visited[-1]
+        variates = uniform(stream(config.seed, Purpose.SAMPLING, number, step), roots)
+        edge = graph.indptr[at] + (variates * degrees[at]).long()
+        edge = edge.clamp(max=graph.num_edges - 1)  # of a node without neighbours there may be none
+        visited.append(graph.indices[edge].where(degrees[at] > 0, at))
+    nodes = torch.cat(visited).unique()
     return [(len(nodes), wb.sampling.induced_edges(graph, nodes))]
 
 

@@ -32,8 +32,8 @@ class Config(MovementConfig):
         method: sampler.
         epochs: their number.
         hops: j: nodes within j hops of the buffer are boosted.
-        hidden_dim: width of hidden layers of a SAGE.
-        flops: float32 operations per second that its layers reach.
+        hidden_dim: width of hidden layers of a GCN.
+        flops: float32 operations per second at peak.
     """
 
     topology: TopologyName

@@ -176,8 +176,10 @@ def ranked_among(config: Config, kg: wb.links.KnowledgeGraph) -> Tensor:
 
 
 def last_epochs(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows after the last epoch of every run, with the paper's names of the models."""
-    rows: Any = table[table.epoch == table.groupby([*CASE, "system"]).epoch.transform("max")]
+    """The rows after the last epoch of every run, with the peak of all epochs and the paper's names of the models."""
+    runs: Any = table.groupby([*CASE, "system"])
+    peaks = runs.anonymous_peak_bytes.transform(lambda peaks: peaks.max(skipna=False))
+    rows: Any = table.assign(anonymous_peak_bytes=peaks)[table.epoch == runs.epoch.transform("max")]
     return rows.assign(model=rows.encoder.map(NAMES))
 
 

@@ -81,7 +81,8 @@ class StoredOrderConfig(OrderConfig):
     reads_per_second: PositiveFloat
 
     def epoch_row(self, epoch: int) -> dict[str, Any]:
-        """The bias of an epoch, the partitions and buckets that it reads, and the modelled time of these reads."""
+        """The bias of an epoch, the partitions and buckets that it reads, and the modelled time of these reads and of
+        writing the partitions back."""
         order, disk = self.order(epoch), wb.outofcore.DiskModel(self.bytes_per_second, self.reads_per_second)
         p = order.num_partitions
         rows = order.num_loads * ceil(self.num_nodes / p) * self.row_bytes
@@ -96,7 +97,7 @@ class StoredOrderConfig(OrderConfig):
             "num_reads": reads,
             "rows_read": order.num_loads / p,
             "read_bytes": rows + edges,
-            "modelled_io_seconds": disk.seconds(rows + edges, reads),
+            "modelled_io_seconds": disk.seconds(rows + edges, reads + order.num_loads, written_bytes=rows),
             "partition_bias": wb.outofcore.partition_bias(order),
         }
 
@@ -105,7 +106,7 @@ def disk_of(table: pd.DataFrame) -> str:
     """The inputs of the model of the disk, for a subtitle."""
     each: Any = table.iloc[0]
     return (
-        f"modelled: {each.num_nodes:,} rows of {format_bytes(each.row_bytes)}, {each.num_edges:,} edges "
+        f"modelled: {each.num_nodes:,} rows of {format_bytes(each.row_bytes)}, written back, {each.num_edges:,} edges "
         f"of {each.edge_bytes} B; a disk with {each.bytes_per_second / 1e9:g} GB/s and {each.reads_per_second:,.0f} "
         "reads/s"
     )

@@ -1,4 +1,7 @@
-"""LABOR sampling beside DGL's `LaborSampler`: same graph, seeds, fanouts and importance."""
+"""LABOR sampling beside DGL's `LaborSampler`: same graph, seeds, fanouts and importance.
+
+DGL's blocks name their edges; the library's do so if asked (`edge_ids=True`), which is not measured.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace

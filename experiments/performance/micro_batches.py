@@ -74,7 +74,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
     micro = split()
     parts = interleaved(lambda: train(batch), lambda: train(micro), repeats=config.repeats)
-    both = interleaved(lambda: train(batch), lambda: train(split()), repeats=config.repeats)
+    both = interleaved(lambda: train(batch.to("cpu")), lambda: train(split()), repeats=config.repeats)  # both anew
     yield {
         "graph": config.dataset.name,
         "num_threads": get_num_threads(),

@@ -128,7 +128,8 @@ def rows(config: Config, sides: dict[str, Side]) -> Iterator[dict[str, Any]]:
     """A row per kind of epoch, medians over the repetitions; computation alone is a part of the serial epoch."""
     found = {kind: _medians(side.passes[1:]) for kind, side in sides.items()}
     serial = found[SERIAL]
-    computing = {**serial, "steady_seconds": serial["steady_seconds"] - serial.get("load_wall_seconds", 0.0)}
+    computing = {name: 0.0 if name.startswith(("load_", "read_")) else value for name, value in serial.items()}
+    computing["steady_seconds"] -= serial.get("load_wall_seconds", 0.0)
     longer = max(found[IO]["steady_seconds"], computing["steady_seconds"])
     fixed = {"graph": config.dataset.name, "num_states": config.num_partitions - config.capacity + 1}
     for kind, row in ({IO: found[IO], COMPUTE: computing} | {k: found[k] for k in (SERIAL, OVERLAPPED)}).items():

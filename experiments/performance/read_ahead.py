@@ -61,17 +61,17 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         systems = {MEMORY: InMemory, TRAINING: TrainingAlone, READING: ReadingAlone, AHEAD: WithBelady}
         systems[PACKED] = WithPacked
         sides = {kind: Side(system(config, data, folder)) for kind, system in systems.items()}
-        for epoch in range(config.epochs - 1):  # the last one has none after it to sample ahead
-            for side in sides.values():
+        for kind, side in sides.items():  # not in turn: when an epoch ends, the next one is being read
+            for epoch in range(config.epochs - 1):  # the last one has none after it to sample ahead
                 side.epoch(epoch)
-        sides[READING].system.finish()
-        sides[AHEAD].system.finish()
+            if kind in (READING, AHEAD):
+                side.system.finish()
     yield from ({**row, **{f"planned_{name}": value for name, value in planned.items()}} for row in rows(sides))
 
 
 def planned_for(config: Config, data: Dataset, disk: DiskModel) -> dict[str, int]:
     """How the rows of an epoch are read ahead in the least time of a disk."""
-    sampler = wb.NeighborSampler(config.fanouts, seed=config.seed)
+    sampler = wb.DenseSampler(config.fanouts, seed=config.seed)  # that of all systems
     loader = wb.batches(data.graph, data.train_idx, sampler=sampler, batch_size=config.batch_size, seed=config.seed)
     row_bytes = data.x[:1].nbytes
     plan = wb.outofcore.plan_reading(

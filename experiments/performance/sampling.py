@@ -1,4 +1,7 @@
-"""Neighbour sampling beside DGL's `NeighborSampler`: same graph, seeds and fanouts."""
+"""Neighbour sampling beside DGL's `NeighborSampler`: same graph, seeds and fanouts.
+
+DGL's blocks name their edges; the library's do so if asked (`edge_ids=True`), which is not measured.
+"""
 
 from collections.abc import Iterator
 from functools import lru_cache

@@ -48,7 +48,8 @@ def least(
             is lost.
         among: column that tells the methods apart.
         winner: method that should have the least value.
-        rivals: methods to compare with; those that are not in the table are skipped. A case that lacks another is lost.
+        rivals: methods to compare with; those that are not in the table are skipped, and named in the evidence. A
+            case that lacks another is lost.
         by: columns that identify a case.
         margin: relative difference by which it must be smaller; 0 for claims that allow a tie ("no more than").
         timed: the value is in seconds, which alone decide about time; no test asserts the finding.
@@ -56,7 +57,7 @@ def least(
     Raises:
         ValueError: no case of the table has both the winner and a rival.
     """
-    cases, rivals = _rivalry(table, value, among, by, winner, rivals)
+    cases, rivals, absent = _rivalry(table, value, among, by, winner, rivals)
     rival = cases[rivals].min(axis=1)
     changes = _change(rival, cases[winner]).fillna(float("inf"))  # a case in which the winner failed is lost
     lost = _lost_rows(table, value, among, by, [winner, *rivals])
@@ -67,7 +68,7 @@ def least(
         for at, change in ((changes.idxmax(), changes.max()), (changes.idxmin(), changes.min()))
     )
     evidence = f"{won} of {len(changes)} cases; best {best}; worst {worst}"
-    evidence = with_undefined(evidence, lost, value, [*by, among])
+    evidence = with_undefined(evidence + absent, lost, value, [*by, among])
     return Finding(name, statement, won == len(changes) and not len(lost), evidence, timed)
 
 
@@ -96,7 +97,8 @@ def ratio(
             ratio of a case without a value of the winner alone is infinite.
         among: column that tells the methods apart.
         winner: method whose value is the numerator.
-        rivals: methods to compare with; those that are not in the table are skipped. A case that lacks another is lost.
+        rivals: methods to compare with; those that are not in the table are skipped, and named in the evidence. A
+            case that lacks another is lost.
         by: columns that identify a case.
         median: upper bound of the median ratio.
         worst: upper bound of every ratio.
@@ -106,7 +108,7 @@ def ratio(
     Raises:
         ValueError: no case of the table has both the winner and a rival.
     """
-    cases, rivals = _rivalry(table, value, among, by, winner, rivals)
+    cases, rivals, absent = _rivalry(table, value, among, by, winner, rivals)
     ratios = _over(cases[winner], cases[rivals].min(axis=1)).fillna(float("inf"))
     lost = _lost_rows(table, value, among, by, [winner, *rivals])
     medians: Any = ratios.groupby([*groups], sort=False).median() if groups else pd.Series([ratios.median()])
@@ -117,7 +119,7 @@ def ratio(
         f"it; best {ratios.min():.3g}, {case_words(by, ratios.idxmin())}; worst {most:.3g}"
         f"{'' if worst == float('inf') else f' (wanted: {worst:g})'}, {case_words(by, ratios.idxmax())}"
     )
-    evidence = with_undefined(evidence, lost, value, [*by, among])
+    evidence = with_undefined(evidence + absent, lost, value, [*by, among])
     return Finding(name, statement, middle <= median and most <= worst and not len(lost), evidence, timed)
 
 
@@ -418,15 +420,18 @@ def _numbers(size: float | tuple[float, float]) -> str:
 
 def _rivalry(
     table: pd.DataFrame, value: str, among: str, by: Sequence[str], winner: str, rivals: Sequence[str]
-) -> tuple[Any, list[str]]:
-    """One row per case that has a rival, one column per method; and the rivals in the table, with a value or not."""
+) -> tuple[Any, list[str], str]:
+    """One row per case that has a rival, one column per method; the rivals in the table, with a value or not; and, for
+    the evidence, those that are not."""
     cases: Any = _pivot(table, value, among, by)
     if winner not in cases or not any(rival in cases for rival in rivals):
         found = ", ".join(map(str, cases))
         raise ValueError(f"nothing to compare: the table's {among} are {found}; run {winner} and a rival")
     there = set(table[among])
+    absent = ", ".join(plain(rival) for rival in rivals if rival not in there)
     rivals = [rival for rival in rivals if rival in there]
-    return cases.reindex(columns=[winner, *rivals]).dropna(subset=rivals, how="all"), rivals
+    cases = cases.reindex(columns=[winner, *rivals]).dropna(subset=rivals, how="all")
+    return cases, rivals, f"; no rows of {absent}" if absent else ""
 
 
 def _lost_rows(table: pd.DataFrame, value: str, among: str, by: Sequence[str], methods: Sequence[str]) -> pd.DataFrame:

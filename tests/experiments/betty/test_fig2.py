@@ -96,7 +96,7 @@ def test_claims_hold_where_they_do() -> None:
         ("panel == 'aggregator' and setting == 'pool'", "peak_bytes", 17 * MIB, {"aggregator-rises", "estimate-close"}),
         ("panel == 'layers' and setting == '3'", "peak_bytes", MIB, {"layers-rises", "estimate-close"}),
         ("panel == 'hidden' and setting == '64'", "estimate_bytes", 4 * MIB, {"estimate-close"}),
-        ("panel == 'fanout'", "capacity_bytes", 99 * MIB, {"over-the-capacity"}),
+        ("panel == 'fanout' and setting == '100'", "peak_bytes", 8 * MIB, {"over-the-capacity", "estimate-close"}),
     ],
 )
 def test_a_spoiled_table_loses_just_that_claim(where: str, column: str, value: int, lost: set[str]) -> None:

@@ -70,6 +70,16 @@ def test_the_whole_graph_has_all_edges(graph, method):
     assert all(row["batch_size"] < graph.num_nodes for row in found[::2])
 
 
+def test_a_walk_of_two_steps_visits_at_most_three_nodes(graph):
+    module = load_experiment("cooperative/density").module
+    config = module.Config(dataset=TINY, method="walk", shares=(0.5, 1.0), num_clusters=4, permutations=2)
+    sizes = [module.walk_nodes(graph, 1 / graph.num_nodes, number, config)[0][0] for number in range(100)]
+    assert max(sizes) == 3 and min(sizes) >= 1
+    path = wb.Graph.from_edges(torch.arange(9), torch.arange(1, 10), num_nodes=10)  # node 0 has no neighbour
+    visited = [module.walk_nodes(path, 0.1, number, config)[0] for number in range(40)]
+    assert set(visited) == {(1, 0), (2, 1), (3, 2)}
+
+
 def test_batches_of_an_epoch_have_every_cluster_once(graph):
     module = load_experiment("cooperative/density").module
     of = module.clusters(graph, 16, 0)

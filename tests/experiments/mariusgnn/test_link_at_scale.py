@@ -68,6 +68,15 @@ def test_each_claim_can_be_lost(column, value, name) -> None:
     assert lost(spoiled) == {name}
 
 
+def test_the_peak_of_any_epoch_counts() -> None:
+    spoiled = table()
+    first = (spoiled.system == COMET) & (spoiled.encoder == "none") & (spoiled.epoch == 1)
+    spoiled.loc[first, "anonymous_peak_bytes"] = 251
+    assert lost(spoiled) == {"in-a-part"}
+    spoiled.loc[first, "anonymous_peak_bytes"] = float("nan")
+    assert lost(spoiled) == {"in-a-part"}
+
+
 @pytest.mark.parametrize("system", [MEMORY, COMET])
 def test_a_system_that_ranks_hardly_better_than_at_random_is_not_compared(system: str) -> None:
     spoiled = table()
