@@ -495,6 +495,15 @@ def test_counts_of_other_data_are_not_taken_for_those_of_the_same_fingerprint(ar
     assert again.pricer.counts is same.pricer.counts, "equal data need no new counts"
 
 
+def test_counts_of_a_sampler_with_other_tensors_are_not_taken_for_its_own(arxiv: wb.Dataset):
+    ones = torch.ones(arxiv.graph.num_nodes)
+    near = torch.where(torch.arange(len(ones)) % 500 == 250, 8.0, 1.0)  # of which the text shows nothing
+    samplers = [wb.placement.LocalitySampler([5, 5], factors) for factors in (ones, near)]
+    assert repr(samplers[0]) == repr(samplers[1])
+    first, other = (advised(arxiv, sampler=sampler).pricer.counts for sampler in samplers)
+    assert first is not other and first is advised(arxiv, sampler=samplers[0]).pricer.counts
+
+
 def test_counts_of_another_model_are_not_taken_for_those_of_the_same_text(arxiv: wb.Dataset):
     def define(width: int) -> type[torch.nn.Module]:
         class Mine(torch.nn.Module):

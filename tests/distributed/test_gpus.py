@@ -35,6 +35,10 @@ def test_a_rank_selects_its_own_gpu_before_the_group(calls: list[Any]) -> None:
     assert run_rank(name, {}, backend="nccl", timeout_seconds=1) == []
     assert calls == [1, ("nccl", torch.device("cuda", 1))]
     calls.clear()
+    both = "cpu:gloo,cuda:nccl"
+    run_rank(name, {}, backend=both, timeout_seconds=1)
+    assert calls == [1, (both, torch.device("cuda", 1))]
+    calls.clear()
     run_rank(name, {}, backend="gloo", timeout_seconds=1)
     assert calls == [("gloo", None)]
 

@@ -219,6 +219,18 @@ def test_a_table_whose_points_have_other_rows_is_not_confirmed(runs, toys):
     assert file.read_text() == before and table.changed_since() == ["experiments.toys.fig1.run"]
 
 
+def test_a_table_that_was_recorded_anew_meanwhile_is_not_confirmed(runs, toys):
+    file = record(timed(runs, [3.0, 1.0, 2.0]))
+    tasks = load_experiment("toys/fig1").tasks()
+    table = table_of_points(tasks)
+    chosen = to_confirm(table, tasks, 3600.0)
+    file.write_text(file.read_text().replace("# date: '", "# date: '1"))
+    before = file.read_text()
+    again = load_experiment("toys/fig1").runs(store=FileStore(toys / "again.jsonl"))
+    (found,) = confirm(table, chosen, again)
+    assert found.endswith("was recorded anew meanwhile: confirm it again") and file.read_text() == before
+
+
 @pytest.mark.parametrize(
     ("old", "new", "difference"),
     [

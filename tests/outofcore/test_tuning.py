@@ -1,13 +1,16 @@
 """Automatic tuning of a partition buffer: against all settings of small sizes, and against the orders themselves."""
 
-from math import ceil, isqrt
+from math import ceil, isqrt, lcm
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, strategies as st
 
 import workbench as wb
 from workbench.outofcore.buffer import slots_needed
+from workbench.outofcore.buffer_state import SlotMemory
 
 PAGE = 4096
 sizes = st.fixed_dictionaries(
@@ -34,9 +37,11 @@ def tuned(setting: dict) -> wb.outofcore.BufferPlan | None:
 
 
 def memory_of(setting: dict, p: int, c: int) -> float:
-    """The formula of the paper, with partitions in whole pages, and half of the next state's partitions and buckets."""
+    """The formula of the paper, with partitions in whole pages and rows, and half of the next state's partitions and
+    buckets."""
     record = setting["row_bytes"] * (2 if setting["learnt"] else 1)
-    partition = ceil(ceil(setting["num_nodes"] / p) * record / PAGE) * PAGE
+    unit = lcm(PAGE, setting["row_bytes"])
+    partition = ceil(ceil(setting["num_nodes"] / p) * record / unit) * unit
     next_group = c // 2 if setting["prefetch"] and c < p else 0
     buckets = 2 * c * c + c * c - (c - next_group) ** 2
     return (c + next_group) * partition + buckets * setting["num_edges"] * 16 / p**2 + setting["working_bytes"]
@@ -78,7 +83,18 @@ def test_the_partitions_that_the_program_allocates_fit(setting: dict) -> None:
     prefetch = "prefetch=False" not in plan.code()
     assert prefetch == (setting["prefetch"] or plan.in_memory)
     slots = slots_needed(plan.order(), prefetch)
-    assert slots * plan.partition_bytes + setting["working_bytes"] <= plan.peak_bytes <= setting["memory"]
+    assert slots * plan.slot_bytes + setting["working_bytes"] <= plan.peak_bytes <= setting["memory"]
+
+
+@pytest.mark.parametrize("width", [33, 64, 1433])
+def test_rows_that_divide_no_page_have_the_memory_that_is_planned(tmp_path: Path, width: int) -> None:
+    x = torch.zeros(3000, width)
+    plan = wb.outofcore.plan_buffer(3000, 4 * width, num_edges=0, edge_bytes=16, memory=x.nbytes * 3 // 4 + (9 << 20))
+    graph = wb.Graph.from_edges([0], [1], num_nodes=3000)
+    store = wb.outofcore.PartitionStore.build(tmp_path / "store", graph, rows=x, num_partitions=plan.num_partitions)
+    memory = SlotMemory(store.layout, slots_needed(plan.order(), prefetch=True))
+    assert memory.slot_bytes == plan.slot_bytes
+    assert memory.slot_bytes * memory.num_slots <= plan.peak_bytes <= x.nbytes * 3 // 4 + (9 << 20)
 
 
 @given(sizes, st.integers(0, 200_000))

@@ -1,5 +1,7 @@
 """Comparison of runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.tracking.points import ended, make_point
@@ -31,6 +33,14 @@ def test_only_the_newest_run_of_a_key_is_used(store: Store) -> None:
     for started_at in (20.0, 10.0):
         store.add(ended("a", {"x": started_at}, started_at=started_at))
     assert compare(store)["x"].tolist() == [20.0]
+
+
+def test_runs_of_other_sizes_and_devices_are_not_hidden(store: Store) -> None:
+    for number, (size, device) in enumerate([("smoke", "a CPU"), ("real", "a CPU"), ("real", "a GPU")]):
+        run = ended("a", {"x": number}, started_at=float(number))
+        point = replace(run.point, size=size, tags={**run.point.tags, "device": device})
+        store.add(replace(run, point=point))
+    assert sorted(compare(store)["x"]) == [0, 1, 2]
 
 
 def test_a_curve_has_a_line_per_row(store: Store) -> None:

@@ -19,6 +19,7 @@ from workbench.advisor.known_machines import DISK
 from workbench.advisor.machine import HERE, Machine, resolve_machine
 from workbench.advisor.prices import KAPPA, STAGES, Priced, Pricer
 from workbench.advisor.script import training_script
+from workbench.core.array_store import content_digest
 from workbench.core.dataset import Dataset
 from workbench.core.errors import CapacityError, available_bytes, check_at_least, check_bytes, check_type
 from workbench.core.units import format_bytes
@@ -157,7 +158,8 @@ def _counts(
     check_type("model", model, nn.Module, "pass the torch.nn.Module that is to be trained")
     _check_trainable(model)
     tensors = [(t.shape, t.dtype, t.device, t.requires_grad) for t in (data.x, data.y, *model.parameters())]
-    asked = (type(sampler), repr(sampler), batch_size, optimizer, num_batches, seed)
+    held = content_digest({name: value for name, value in vars(sampler).items() if isinstance(value, torch.Tensor)})
+    asked = (type(sampler), repr(sampler), held, batch_size, optimizer, num_batches, seed)  # repr abbreviates tensors
     key = repr((data.fingerprint, model, _settings(model), tensors, asked))
     if key not in _kept or not _have_same_batches(data, _kept[key].data):
         options = {"optimizer": optimizer, "num_batches": num_batches, "seed": seed, "report": report}

@@ -254,8 +254,8 @@ def _loop(c: Configuration, counts: Counts, device: str, step: str) -> list[str]
         ahead += f", window={c.window}" if c.reading == "belady" else ""
         packed = (
             [
-                '    packed = Path(mkdtemp()) / "packed"',
-                f"    rows = wb.outofcore.pack_rows(packed, loader.epoch(number), x, {ahead})",
+                '    packed = folder.with_name("packed")',
+                f"    rows = wb.outofcore.pack_rows(packed, loader.epoch(number), x, overwrite=True, {ahead})",
             ]
             if c.reading == "packed"
             else []
@@ -342,12 +342,13 @@ def _on_ranks(c: Configuration, counts: Counts, device: str, epochs: int, what: 
     if c.spread == "alone":
         lines += [f"    {line}" for line in _store(c, counts, 'f"cuda:{rank}"' if cuda else '"cpu"')]
     if c.spread == "placement":
+        device = ', device=f"cuda:{rank}"' if cuda else ""
         lines += [
             *(f"    {line}" for line in _access_probability(counts)),
             "    placement = wb.placement.place_rows(",
             f"        probability, num_devices=world, rows_per_device={c.placed_rows}, peer_cost={c.peer_cost:.4g}",
             "    )",
-            "    x = wb.placement.PlacedRows(placement, rank, host=wb.MemoryRows(data.x))",
+            f"    x = wb.placement.PlacedRows(placement, rank, host=wb.MemoryRows(data.x){device})",
         ]
     if c.spread == "owned":
         lines += [
@@ -374,7 +375,7 @@ def _on_ranks(c: Configuration, counts: Counts, device: str, epochs: int, what: 
         "",
         "",
         'if __name__ == "__main__":',
-        f'    backend = "{"nccl" if cuda else "gloo"}"',
+        f'    backend = "{"cpu:gloo,cuda:nccl" if cuda else "gloo"}"',
         f'    for row in wb.run_ranks(f"{{Path(__file__).stem}}:train", {{}}, {c.devices}, backend=backend):',
         "        print(f\"epoch {row['epoch']}: loss {row['loss']:.3f}\")",
         "",

@@ -120,7 +120,8 @@ def _reported(phase: Phase, name: str) -> Iterator[None]:
 def _check_equally_many(batches: list[MiniBatch], group: Group) -> None:
     """Micro-batches exchange rows, so ranks with fewer of them would leave the others waiting."""
     counts = [int(count) for count in gather_numbers(len(batches), group)]
-    if len(set(counts)) > 1 and batches[0].exchanges is not None:
+    exchange = gather_numbers(float(any(mb.exchanges is not None for mb in batches)), group)  # a rank may have none
+    if len(set(counts)) > 1 and any(exchange):
         raise ValueError(
             f"ranks have {counts} micro-batches; cut the seeds of every rank into the same number of parts, some of "
             "which may be empty"
@@ -158,7 +159,7 @@ def cooperative_logits(
         ValueError: the outputs of a layer depend on the batch (GCN with norm "both").
     """
     graph, rows, device = owned.graph, x, model_device(model)
-    read = torch.cat([graph.indices.long(), rows.ids])
+    read = torch.cat([graph.indices.long().cpu(), rows.ids])
     for layer in layers_of(model):
         staged = rows.stage(read)
         out = layerwise(graph, staged, [layer], nodes=rows.ids, chunk_edges=chunk_edges, device=device)

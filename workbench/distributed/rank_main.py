@@ -102,7 +102,7 @@ def run_rank(
 
     function = find_function(name)
     reporter.enter(RENDEZVOUS)
-    timeout, gpu = timedelta(seconds=timeout_seconds), select_gpu() if backend == "nccl" else None
+    timeout, gpu = timedelta(seconds=timeout_seconds), select_gpu() if "nccl" in backend else None
     dist.init_process_group(backend, init_method="env://", timeout=timeout, device_id=gpu)
     check_start(config, name, function)
     reporter.enter(FUNCTION)

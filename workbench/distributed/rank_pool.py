@@ -43,7 +43,7 @@ class RankPool:
 
     def __init__(self, world_size: int, *, backend: str = "gloo") -> None:
         check_at_least("world_size", world_size, 1)
-        if backend == "nccl":
+        if "nccl" in backend:
             check_gpus(world_size)
         self.world_size, self.backend = world_size, backend
         self._ranks: list[RankProcess] = []

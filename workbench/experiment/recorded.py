@@ -264,6 +264,8 @@ def confirm(table: Recorded, tasks: Sequence[Task], runs: Sequence[Run]) -> list
     """
     places = rows_of_points(table.table, [task.config for task in tasks])
     found = [line for run, own in zip(runs, places, strict=True) for line in _differences(table.table.iloc[own], run)]
+    if read_recorded(table.file).about != table.about:
+        found.append(f"{shown_path(table.file)} was recorded anew meanwhile: confirm it again")
     if not found:
         code = load_experiment(str(table.about["sweep"])).code()
         date, points = _date(runs), f"{len(runs)} of {table.points[0]}"

@@ -177,7 +177,8 @@ def _request(window: _Window, nodes: Sequence[Tensor], slots: Sequence[Sequence[
 def _messages(owned: OwnedGraph, encode: Callable[[Any], Tensor], contents: Sequence[Any]) -> list[Tensor]:
     """One message per rank; that of a rank to itself is empty."""
     none = torch.empty(0, dtype=torch.int64, device=owned.graph.device)
-    return [none if rank == owned.rank else encode(content) for rank, content in enumerate(contents)]
+    sent = [none if rank == owned.rank else encode(content) for rank, content in enumerate(contents)]
+    return [message if len(message) else none for message in sent]  # those of nothing, too, on the graph's device
 
 
 def _requests(owned: OwnedGraph, asked: Sequence[Tensor], own: Request) -> list[Request]:

@@ -23,7 +23,13 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-from workbench.core.errors import Terminated, check_at_least, check_type, complete_despite_interrupt
+from workbench.core.errors import (
+    Terminated,
+    check_at_least,
+    check_type,
+    complete_despite_interrupt,
+    deferred_interrupt,
+)
 from workbench.core.machine import Traffic
 from workbench.features.direct_file import run_waiting
 from workbench.outofcore.buffer_state import Buckets, BufferRows, BufferState, SlotMemory
@@ -318,8 +324,10 @@ class BufferEpoch:
         """Yield one state, and meanwhile prepare the next."""
         state = self._state(number)
         ahead = self._prefetch and number + 1 < len(self._loads)
-        job = Job(partial(self._move, number + 1)) if ahead else None
+        job = None
         try:
+            with deferred_interrupt():  # a thread is either not started, or known
+                job = Job(partial(self._move, number + 1)) if ahead else None
             yield state
             if self._is_forked:
                 raise RuntimeError(

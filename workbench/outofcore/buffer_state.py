@@ -1,6 +1,5 @@
 """`BufferState`: what a partition buffer shows between two moves: its graph, rows and the edges to train."""
 
-import math
 import os
 import threading
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ from workbench.outofcore.bucket_order import BucketOrder
 from workbench.outofcore.build_store import take_places
 from workbench.outofcore.partition_store import PartitionStore
 from workbench.outofcore.store_files import Bucket, block_aligned
-from workbench.outofcore.store_layout import BLOCK, StoreLayout
+from workbench.outofcore.store_layout import StoreLayout, memory_of_slot
 from workbench.sampling.dense import DenseSampler
 from workbench.sampling.labor import LaborSampler
 from workbench.sampling.neighbor import NeighborSampler
@@ -47,8 +46,8 @@ class SlotMemory:
 
     def __init__(self, layout: StoreLayout, num_slots: int) -> None:
         self.layout, self.num_slots = layout, num_slots
-        unit = math.lcm(BLOCK, layout.row_bytes, layout.state_row_bytes if layout.learnt else 1)
-        self.slot_bytes = -(-layout.slot_bytes // unit) * unit
+        row_sizes = (layout.row_bytes, layout.state_row_bytes) if layout.learnt else (layout.row_bytes,)
+        self.slot_bytes = memory_of_slot(layout.slot_bytes, *row_sizes)
         self._memory = block_aligned(self.slot_bytes * num_slots)
 
     def rows(self, *, state: bool) -> tuple[Tensor, int]:

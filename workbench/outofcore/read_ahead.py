@@ -254,7 +254,7 @@ class ReadAhead:
                     yield [self._with_rows(item, next(places), pool) for item in group]
 
     def _with_rows(self, item: Any, places: Tensor, pool: Tensor) -> tuple[Any, ...]:
-        rows = PoolRows(batch_of(item).node_ids, places, pool, len(self._store), self._traffic)
+        rows = PoolRows(batch_of(item).node_ids.cpu(), places, pool, len(self._store), self._traffic)
         return (*item, rows) if isinstance(item, tuple) else (item, rows)
 
     def __repr__(self) -> str:

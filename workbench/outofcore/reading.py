@@ -33,7 +33,7 @@ from workbench.kernels.threads import parallel_edges
 from workbench.outofcore.bucket_order import node_order
 from workbench.outofcore.row_plan import RowPlan, most_in_use, plan_rows
 from workbench.outofcore.store_files import runs_of
-from workbench.outofcore.store_layout import BLOCK, whole_blocks
+from workbench.outofcore.store_layout import BLOCK, memory_of_slot, whole_blocks
 from workbench.outofcore.tuning import DiskModel, buffer_bytes, loads_of
 
 Method = Literal["belady", "packed", "buffer"]
@@ -401,7 +401,8 @@ class _Partitions:
 
     def memory(self, capacity: int) -> int:
         """Memory of a buffer of some partitions; a state adds one if those with training nodes are more."""
-        return buffer_bytes(capacity, self.partition_bytes, self.bucket_bytes, int(self.num_train > capacity))
+        slot_bytes = memory_of_slot(self.partition_bytes, self.row_bytes)
+        return buffer_bytes(capacity, slot_bytes, self.bucket_bytes, int(self.num_train > capacity))
 
     @property
     def needed(self) -> int:

@@ -53,6 +53,17 @@ def whole_blocks(nbytes: int) -> int:
     return -(-nbytes // BLOCK) * BLOCK
 
 
+def memory_of_slot(nbytes: int, *row_bytes: int) -> int:
+    """Memory of a record in a buffer: whole blocks and whole rows, so that the rows of all slots are one tensor.
+
+    Args:
+        nbytes: of the record.
+        row_bytes: sizes of the rows in it.
+    """
+    unit = math.lcm(BLOCK, *row_bytes)
+    return -(-nbytes // unit) * unit
+
+
 @dataclass(frozen=True)
 class StoreLayout:
     """Sizes of a store.

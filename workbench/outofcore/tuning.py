@@ -26,7 +26,7 @@ from workbench.files import write_new_file
 from workbench.outofcore.bucket_order import BucketOrder, balanced_order, comet_order
 from workbench.outofcore.partition_store import PartitionStore
 from workbench.outofcore.store_files import EdgeBuckets
-from workbench.outofcore.store_layout import whole_blocks
+from workbench.outofcore.store_layout import memory_of_slot, whole_blocks
 
 Limit = Literal["rows", "edges", "max_partitions", "memory"]
 
@@ -44,6 +44,7 @@ class BufferPlan:
         capacity: number c of partitions in the buffer: two logical groups, or all.
         num_logical: number l of logical groups; 1 if everything fits into memory.
         partition_bytes: bytes of a partition's rows, with their optimizer state if they are learnt, in whole pages.
+        slot_bytes: memory of a partition in the buffer, in whole pages and rows.
         bucket_bytes: bytes of an edge bucket, on average.
         working_bytes: memory beside the buffer.
         learnt: rows are learnt: their partitions are written back when they leave the buffer.
@@ -58,6 +59,7 @@ class BufferPlan:
     capacity: int
     num_logical: int
     partition_bytes: int
+    slot_bytes: int
     bucket_bytes: float
     working_bytes: int
     learnt: bool
@@ -76,7 +78,7 @@ class BufferPlan:
         both, and the rest.
         """
         ahead = _ahead(self.num_logical, self.num_partitions, self.prefetch)
-        return buffer_bytes(self.capacity, self.partition_bytes, self.bucket_bytes, ahead) + self.working_bytes
+        return buffer_bytes(self.capacity, self.slot_bytes, self.bucket_bytes, ahead) + self.working_bytes
 
     @property
     def num_loads(self) -> int:
@@ -204,7 +206,8 @@ def plan_buffer(
         if not learnt:
             raise ValueError(f"state_bytes is {state_bytes}, but only learnt rows have a state; pass learnt=True")
     state = (row_bytes if state_bytes is None else state_bytes) if learnt else 0
-    sizes = _Sizes(num_nodes, row_bytes + state, num_edges * edge_bytes, working, prefetch)
+    of_rows = (row_bytes, state) if learnt else (row_bytes,)
+    sizes = _Sizes(num_nodes, of_rows, num_edges * edge_bytes, working, prefetch)
     wanted, limit = sizes.most_partitions(check_bytes("disk_read_bytes", disk_read_bytes), max_partitions)
     settings = list(_settings(wanted, min(max_partitions, num_nodes), odd=method == "balanced"))
     for num_logical, p in settings:
@@ -214,6 +217,7 @@ def plan_buffer(
                 capacity=_capacity(num_logical, p),
                 num_logical=num_logical,
                 partition_bytes=sizes.partition_bytes(p),
+                slot_bytes=sizes.slot_bytes(p),
                 bucket_bytes=sizes.edges_bytes / p**2,
                 working_bytes=working,
                 learnt=learnt,
@@ -229,17 +233,24 @@ class _Sizes:
     """Bytes on disk, and beside the buffer."""
 
     num_nodes: int
-    record_bytes: int
+    row_bytes: tuple[int, ...]
     edges_bytes: int
     working_bytes: int
     prefetch: bool
 
+    @property
+    def record_bytes(self) -> int:
+        return sum(self.row_bytes)
+
     def partition_bytes(self, p: int) -> int:
         return whole_blocks(ceil(self.num_nodes / p) * self.record_bytes)
 
+    def slot_bytes(self, p: int) -> int:
+        return memory_of_slot(self.partition_bytes(p), *self.row_bytes)
+
     def memory(self, num_logical: int, p: int) -> int:
         """Memory with two groups in the buffer."""
-        sizes = self.partition_bytes(p), self.edges_bytes / p**2
+        sizes = self.slot_bytes(p), self.edges_bytes / p**2
         return (
             buffer_bytes(_capacity(num_logical, p), *sizes, _ahead(num_logical, p, self.prefetch)) + self.working_bytes
         )
@@ -254,17 +265,17 @@ class _Sizes:
         return max(1, limits[least]), least
 
 
-def buffer_bytes(capacity: int, partition_bytes: int, bucket_bytes: float, ahead: int) -> int:
+def buffer_bytes(capacity: int, slot_bytes: int, bucket_bytes: float, ahead: int) -> int:
     """Memory of the partitions in a buffer and of their buckets, which it has twice: as stored, and sorted.
 
     Args:
         capacity: number of partitions in the buffer.
-        partition_bytes: bytes of a partition.
+        slot_bytes: memory of a partition.
         bucket_bytes: bytes of an edge bucket, on average.
         ahead: partitions that are read for the next state, with their buckets, while all of these are in memory.
     """
     buckets = _EDGE_COPIES * capacity**2 + ahead * (2 * capacity - ahead)
-    return ceil((capacity + ahead) * partition_bytes + buckets * bucket_bytes)
+    return ceil((capacity + ahead) * slot_bytes + buckets * bucket_bytes)
 
 
 def _ahead(num_logical: int, p: int, prefetch: bool) -> int:

@@ -34,7 +34,7 @@ def compare(
         sweep: "paper/figure"; None for all sweeps.
         size: "smoke", "real" or "paper"; None for all sizes.
         where: required values of settings, by the names of columns or of `attrs["constant"]`; lists as JSON.
-        statuses: statuses of the runs to compare; among runs with the same key only the newest is used.
+        statuses: statuses of the runs to compare; of runs with the same key, size and device only the newest is used.
 
     Returns:
         One line per row, and one for each run without rows. The columns are the settings (configuration, sweep, size,
@@ -45,7 +45,8 @@ def compare(
     Raises:
         ValueError: if `where` names a setting, or a value of one, that no run has.
     """
-    newest = {run.point.key: run for run in store.runs(sweep, size=size, statuses=statuses)}
+    found = store.runs(sweep, size=size, statuses=statuses)
+    newest = {(run.point.key, run.point.size, run.point.tags.get("device")): run for run in found}
     settings = {key: _settings(run) for key, run in newest.items()}
     _check_names(where, settings.values())
     selected = [
