@@ -25,7 +25,7 @@ from tests.sampling.test_contract import (
 from tests.strategies import examples, random_graph
 from tests.training.cooperative import Transport, cooperative_batches as distribute
 from tests.training.toys import relative_difference
-from workbench.cooperative import step
+from workbench.cooperative import step as cooperative_step
 from workbench.core import exchange
 from workbench.core.exchange import run_in_lockstep
 from workbench.core.graph import Graph
@@ -334,7 +334,7 @@ def test_a_rank_without_micro_batches_knows_whether_others_exchange_rows(
     monkeypatch: pytest.MonkeyPatch, exchanging: float
 ) -> None:
     answers = iter([[0, 2], [0.0, exchanging]])
-    monkeypatch.setattr(step, "gather_numbers", lambda value, group: next(answers))
+    monkeypatch.setattr(cooperative_step, "gather_numbers", lambda value, group: next(answers))
     refused = pytest.raises(ValueError, match=r"ranks have \[0, 2\] micro-batches") if exchanging else nullcontext()
     with refused:
-        step._check_equally_many([], None)
+        cooperative_step._check_equally_many([], None)

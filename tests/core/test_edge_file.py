@@ -110,3 +110,14 @@ def test_odd_files_are_refused(tmp_path: Path) -> None:
         EdgeFile(tmp_path / "no.txt")
     with pytest.raises(ValueError, match=r"chunk_edges is 0"):
         EdgeFile(tmp_path / "a.npy", chunk_edges=0)
+
+
+@pytest.mark.parametrize("name", ["a.mtx", "a.metis"])
+def test_the_number_of_nodes_behind_long_comments(tmp_path: Path, name: str) -> None:
+    comment = "% " + "x" * 98 + "\n"
+    head = {
+        "a.mtx": "%%MatrixMarket matrix coordinate pattern general\n" + comment * 2000 + "3 3 1\n1 2\n",
+        "a.metis": comment * 2000 + "3 1\n2\n1\n\n",
+    }
+    (tmp_path / name).write_text(head[name])
+    assert EdgeFile(tmp_path / name).num_nodes == 3

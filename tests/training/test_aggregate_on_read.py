@@ -1,5 +1,6 @@
 """The first layer's aggregate computed from the features: the same step, in less memory, which estimates know."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,3 +116,12 @@ def test_features_of_another_size_are_refused() -> None:
     )
     with pytest.raises(IndexError, match="-3"):
         step(new_model(), negative, wb.training.AggregateOnRead(X))
+
+
+def test_weights_that_are_trained_are_refused() -> None:
+    weight = nn.Parameter(torch.rand(BATCH.blocks[0].num_edges, dtype=torch.float64))
+    first = replace(BATCH.blocks[0], edge_weight=weight)
+    batch = replace(BATCH, blocks=(first, *BATCH.blocks[1:]))
+    model = wb.build_model("gcn", in_dim=4, hidden_dim=4, out_dim=3).double()
+    with pytest.raises(ValueError, match="the first block's edge_weight requires a gradient"):
+        step(model, batch, wb.training.AggregateOnRead(X))

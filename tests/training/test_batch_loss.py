@@ -140,3 +140,16 @@ def test_the_refusal_of_a_scalar_names_the_line_that_works() -> None:
     fixed = step(MICRO, LABELS, lambda output, labels: F.cross_entropy(output, labels, reduction="none"))
     for mine, other in zip(fixed, step(MB, LABELS), strict=True):
         assert relative_difference(mine, other) <= 1e-12
+
+
+def test_a_compiled_loss_keeps_its_reduction() -> None:
+    loss_fn = torch.nn.CrossEntropyLoss()
+    compiled = torch.compile(loss_fn, backend="eager")
+    BatchLoss.of([MB], LABELS, compiled)
+    assert loss_fn.reduction == compiled.reduction == "mean"
+
+
+def test_class_weights_of_several_labels_per_seed_are_refused() -> None:
+    several = torch.stack([LABELS, LABELS], 1)
+    with pytest.raises(ValueError, match=r"class weights, but y has integers of shape \[13, 2\]"):
+        BatchLoss.of([MB], several, torch.nn.CrossEntropyLoss(weight=torch.ones(3)))

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -261,3 +262,36 @@ def test_refusals() -> None:
         wb.link_step(None, training.decoder, pairs, mb, training.rows, wb.nn.softmax_pair_loss, None)
     with pytest.raises(IndexError, match="rows has 10 rows"):
         training.step(pairs, mb, START[:10])
+
+
+def test_one_batch_serves_two_sets_of_pairs() -> None:
+    _, pairs, mb = next(iter(batches(sampler_of("none"))))
+    other = replace(pairs, relation=(pairs.relation + 1) % RELATIONS)
+    first, second, both = (Training("none", "distmult", wb.nn.softmax_pair_loss, "sum") for _ in range(3))
+    alone = float(first.step(pairs, mb)) + float(second.step(other, mb))
+    assert float(both.step([pairs, other], [mb, mb])) == pytest.approx(alone)
+
+
+def test_steps_in_autocast() -> None:
+    _, pairs, mb = next(iter(batches(sampler_of("none"))))
+    losses = []
+    for enabled in (False, True):
+        torch.manual_seed(0)
+        decoder = wb.nn.DistMult(DIM, num_relations=RELATIONS, inverse=True, std=1)
+        rows, optimizer = wb.LearnedRows(START.float(), lr=0.1), torch.optim.SGD(decoder.parameters(), lr=0.1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            losses.append(float(wb.link_step(None, decoder, pairs, mb, rows, wb.nn.softmax_pair_loss, optimizer)))
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+
+
+def test_scores_of_autocast_have_gradients() -> None:
+    decoder = wb.nn.DistMult(DIM, num_relations=RELATIONS)
+    _, pairs, mb = next(iter(batches(sampler_of("none"))))
+    h = torch.randn(mb.num_inputs, DIM, requires_grad=True)
+    gradients = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            scores = wb.nn.pair_scores(decoder, h, pairs)
+            loss = sum(wb.nn.softmax_pair_loss(one.positive, one.negative) for one in scores)
+        gradients.append(torch.autograd.grad(loss, h)[0])
+    assert float((gradients[1] - gradients[0]).norm()) < 0.02 * float(gradients[0].norm())

@@ -250,3 +250,26 @@ def test_batches_with_exchanges_need_a_call() -> None:
     with pytest.raises(ValueError, match="forward=lambda mb, inputs"):
         profile(model := PlainModel(), [[mb]], adam(model))
     assert profile(model, [[mb]], adam(model), forward=lambda mb, inputs: model(mb.blocks, inputs.x)).loss > 0
+
+
+def test_buffers_that_are_not_saved_are_restored() -> None:
+    class Counts(PlainModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()), persistent=False)
+
+        def forward(self, *args: Any, **options: Any) -> Any:
+            self.calls += 1
+            return super().forward(*args, **options)
+
+    model = Counts()
+    profile_epoch(model, [[toy_batch()]], X, Y, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert float(model.calls) == 0
+
+
+def test_one_labelled_seed_and_a_batch_norm() -> None:
+    mb = toy_batch()
+    y = torch.full((40,), -1).scatter(0, mb.seeds[:1], 2)
+    model = build_model("gin", in_dim=4, hidden_dim=4, out_dim=3, norm="batch")
+    found = profile_epoch(model, [[mb]], X, y, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert found.loss > 0

@@ -43,3 +43,39 @@ def test_bad_input_is_refused(model):
         wb.sampled_logits(model, [], X)
     with pytest.raises(TypeError, match="a batch"):
         wb.sampled_logits(model, [IDS], X)
+
+
+def logits_of(model, rows=X, **options):
+    return wb.sampled_logits(model, wb.batches(GRAPH, IDS, sampler=SAMPLER, batch_size=5, epoch=0), rows, **options)[1]
+
+
+@pytest.mark.parametrize("norm", [None, "batch"])
+def test_a_forward_of_the_callers_evaluates_too(norm):
+    options = {"norm": norm} if norm else {}
+    model = wb.build_model("sage-mean", in_dim=4, hidden_dim=5, out_dim=3, dropout=0.5, **options)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = logits_of(model, forward=lambda mb, inputs: model(mb.blocks, inputs.x))
+    assert torch.equal(found, logits_of(model)) and model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_compiled_model_stays_whole(model):
+    expected, compiled = logits_of(model), torch.compile(model, backend="eager")
+    assert torch.equal(logits_of(compiled), expected)
+    assert compiled.training and model.training and len(model.layers) == 2
+
+
+def test_modes_are_restored_where_a_batch_fails(model):
+    model.layers[0].eval()
+    with pytest.raises(ZeroDivisionError):
+        logits_of(model, forward=lambda mb, inputs: 1 / 0)
+    assert model.training and not model.layers[0].training and model.layers[1].training
+
+
+def test_rows_with_aggregates():
+    model = wb.build_model("sage-mean", in_dim=4, hidden_dim=5, out_dim=3)
+    rows = wb.training.AggregatedRows(X, wb.macrobatch.aggregate_rows(GRAPH, X, model=model))
+    sampler = wb.macrobatch.WithoutInputLayer(wb.FullNeighborSampler(2))
+    seeds, found = wb.sampled_logits(model, wb.batches(GRAPH, IDS, sampler=sampler, batch_size=5), rows)
+    expected = wb.full_neighbour_logits(model, GRAPH, X)[seeds]
+    torch.testing.assert_close(found, expected)

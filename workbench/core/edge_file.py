@@ -82,9 +82,12 @@ class EdgeText:
 
     def num_nodes(self) -> int | None:
         """Return the number of nodes, if the format tells it."""
+        begun = b""
         for block in self.file.blocks():
-            layout = find_layout(self.file, _lines(self.file, block), self.options)
-            return None if layout is None else layout.num_nodes
+            begun += block  # comments may be longer than one
+            layout = find_layout(self.file, _lines(self.file, begun), self.options)
+            if layout is not None:
+                return layout.num_nodes
         return None
 
     def _blocks(self, weights: bool) -> Iterator[Edges]:

@@ -44,7 +44,7 @@ def _sum_torch(edges: Edges, to: Tensor, source: Tensor, size: int, x: Tensor, m
 
 def _products(rows: Tensor, matrices: Tensor) -> Tensor:
     """Multiply rows [n, blocks, in] by matrices [n, blocks, in, out]."""
-    return torch.matmul(rows[:, :, None], matrices)[:, :, 0]
+    return torch.matmul(rows[:, :, None], matrices)[:, :, 0].to(rows.dtype)  # of autocast
 
 
 def _gradient_of_matrices(edges: Edges, grad: Tensor, x: Tensor, matrices: Tensor) -> Tensor:

@@ -207,7 +207,7 @@ def _sum_torch(edges: Edges, to: Tensor, source: Tensor, size: int, x: Tensor, c
         if expands:
             out.index_add_(0, to[part], factors[:, :, None] * rows[:, None])
         else:
-            out.index_add_(0, to[part], torch.bmm(factors[:, None], rows)[:, 0])
+            out.index_add_(0, to[part], torch.bmm(factors[:, None], rows)[:, 0].to(out.dtype))  # of autocast
     return out
 
 
@@ -255,7 +255,7 @@ def _dots(edges: Edges, part: slice, grad: Tensor, x: Tensor) -> Tensor:
     to = grad.index_select(0, edges.adjacency.destinations[part])
     source = x.index_select(0, edges.adjacency.indices[part])
     wide, narrow = (to, source) if x.dim() == 2 else (source, to)
-    return torch.bmm(wide, narrow[:, :, None])[:, :, 0]
+    return torch.bmm(wide, narrow[:, :, None])[:, :, 0].to(x.dtype)  # of autocast
 
 
 BASIS = Operation(_sum_compiled, _sum_torch, _gradient_of_coefficients, _gradient_of_weight)

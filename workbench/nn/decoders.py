@@ -177,7 +177,8 @@ class _Products(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
         query, rows = ctx.saved_tensors
-        return grad @ rows, grad.transpose(-1, -2) @ query
+        with torch.autocast(grad.device.type, enabled=False):  # which may have been on in the forward pass
+            return grad.to(rows.dtype) @ rows, grad.to(query.dtype).transpose(-1, -2) @ query
 
 
 class DistMult(Decoder):

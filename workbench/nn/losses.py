@@ -69,10 +69,15 @@ class SeedLoss:
         """Compute what these seeds add to the divisor of the batch's mean: their number or class weights.
 
         Raises:
-            ValueError: the class weights sum to zero or infinity.
+            ValueError: the class weights sum to zero or infinity, or a seed has several labels.
             IndexError: a class without a weight.
         """
         labelled = self.labelled(labels)
+        if self.class_weight is not None and labels.dim() > 1 and not labels.dtype.is_floating_point:
+            raise ValueError(
+                f"loss_fn has class weights, but y has integers of shape {list(labels.shape)}, several labels "
+                'per seed; pass one per seed, or weigh the losses in a function of your own with reduction="none"'
+            )
         count = labels.shape[0] if labelled is None else int(labelled.sum())
         if self.class_weight is None or labelled is None or not count:
             return count
@@ -197,6 +202,7 @@ def _option(loss_fn: LossFunction, name: str) -> Any:
 
 
 def _unreduced(loss_fn: LossFunction) -> LossFunction:
+    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)  # a copy of a compiled module would share the caller's
     if isinstance(loss_fn, nn.Module) and hasattr(loss_fn, "reduction"):
         loss_fn = copy.copy(loss_fn)
         loss_fn.reduction = "none"  # pyright: ignore[reportArgumentType]

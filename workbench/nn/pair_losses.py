@@ -235,7 +235,9 @@ def softmax_products(
     """
     dtype = compute_dtype(query)
     query, other, candidates = (rows.to(dtype) for rows in (query, other, candidates))
-    return _SoftmaxProducts.apply(query, other, candidates, None if weight is None else weight.to(dtype), factor)
+    weight = None if weight is None else weight.to(dtype)
+    with torch.autocast(query.device.type, enabled=False):
+        return _SoftmaxProducts.apply(query, other, candidates, weight, factor)
 
 
 class _SoftmaxProducts(torch.autograd.Function):

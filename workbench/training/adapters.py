@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from workbench.core.errors import check_at_least, check_bytes
+from workbench.core.errors import CapacityError, check_at_least, check_bytes
 from workbench.core.minibatch import MiniBatch
+from workbench.core.units import format_bytes
 from workbench.interop import dgl, pyg
 from workbench.interop.edge_lists import refuse_pairs
 from workbench.memory.plan import Plan, plan_micro_batches
@@ -197,10 +198,16 @@ def micro_batches(
         options = {"method": method, "seed": seed, "node_parts": node_parts}
         return MicroBatches.of(whole, partition_batch(whole.mb, num_parts, **options))
     assert model is not None and memory is not None
+    room = check_bytes("memory", memory) - whole.resident_bytes
+    if room < 1:
+        raise CapacityError(
+            f"memory is {format_bytes(room + whole.resident_bytes)}, but the batch itself, on its GPU, takes "
+            f"{format_bytes(whole.resident_bytes)}; pass more, or the batch on the CPU"
+        )
     plan = plan_micro_batches(
         model,
         whole.read(),
-        memory=check_bytes("memory", memory) - whole.resident_bytes,
+        memory=room,
         method=method,
         optimizer=optimizer,
         seed=seed,

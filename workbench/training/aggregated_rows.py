@@ -152,6 +152,11 @@ class AggregateOnRead:
         """Aggregate the sources' rows, and gather those of the destinations."""
         check_ids("node_ids", mb.node_ids, len(self.x))  # which the kernels trust
         block, grad_was_enabled = _by_raw_id(mb, len(self.x)), torch.is_grad_enabled()
+        if grad_was_enabled and block.edge_weight is not None and block.edge_weight.requires_grad:
+            raise ValueError(
+                "the first block's edge_weight requires a gradient, which aggregates that are read have none of; pass "
+                "the features themselves"
+            )
         try:
             torch._C._set_grad_enabled(False)
             aggregated = aggregate(block, self.x)

@@ -4,6 +4,7 @@ import copy
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,14 @@ from torch import Tensor, nn
 
 from workbench.core.block import Block
 from workbench.core.dataset import Dataset
-from workbench.core.errors import INT64_MAX, check_at_least, check_choice, check_ids, check_type
+from workbench.core.errors import (
+    INT64_MAX,
+    check_at_least,
+    check_choice,
+    check_ids,
+    check_type,
+    complete_despite_interrupt,
+)
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.features.memory_rows import MappedRows, as_store, check_covers, open_rows
@@ -252,6 +260,23 @@ def in_eval_mode(module: M) -> M:
     return view
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Set all modules to evaluation mode meanwhile, whatever calls them: compiled, in lists, or by a closure."""
+    modes = [(module, module.training) for module in model.modules()]
+
+    def restore() -> None:
+        for module, mode in modes:
+            module.training = mode
+
+    try:
+        for module, _ in modes:
+            module.training = False
+        yield
+    finally:
+        complete_despite_interrupt(restore)
+
+
 def sampled_logits(
     model: nn.Module, batches: Iterable[Any], x: Any = None, *, forward: Forward | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -263,7 +288,7 @@ def sampled_logits(
         wb.accuracy(logits, y, nodes=seeds)
 
     Args:
-        model: a module that `workbench.train_step` can call; its modes don't change.
+        model: a module that `workbench.train_step` can call; its modes are restored at the end.
         batches: yields (step, batch), as `workbench.batches`, or (state, step, batch), as
             `workbench.outofcore.batches`, whose features are read from the state's rows: no other row is in memory.
         x: features by raw-graph id: a tensor, an array or an object with `.read(ids)`; None: the rows of each state.
@@ -277,8 +302,7 @@ def sampled_logits(
         ValueError: there are no batches.
     """
     check_model(model)
-    evaluated = in_eval_mode(model)
-    call, device = forward or default_forward(evaluated), model_device(model) or torch.device("cpu")
+    call, device = forward or default_forward(model), model_device(model) or torch.device("cpu")
     shared = None if x is None else as_store(x, "x")
     seeds: list[Tensor] = []
 
@@ -293,9 +317,10 @@ def sampled_logits(
             )
         seeds.append(mb.seeds.cpu())
         with torch.no_grad():
-            return call(mb.to(device), Inputs(to_device(rows.read(mb.node_ids), device)))
+            return call(mb.to(device), Inputs.of(rows.read(mb.node_ids)).to(device))
 
-    outputs = list(downloaded(map(output_of, batches)))
+    with evaluating(model):
+        outputs = list(downloaded(map(output_of, batches)))
     if not seeds:
         raise ValueError("there are no batches; pass at least one")
     return torch.cat(seeds), torch.cat(outputs)

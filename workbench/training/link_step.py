@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from workbench.core.errors import check_choice, check_type, deferred_interrupt
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
+from workbench.core.shared_storage import same_record
 from workbench.features.learned_rows import LearnedRows
 from workbench.features.memory_rows import as_store, check_covers
 from workbench.links.edge_batch import EdgeBatch
@@ -92,6 +93,7 @@ def link_step(
         check_covers("rows", store, mb.node_ids)
     count = sum(part.num_pairs for part in parts) if total is None else total
     divisor = max(1, count) if reduction == "mean" else 1
+    batches = [same_record(mb) for mb in batches]  # one batch may serve several parts
     part_of = {id(mb): part for mb, part in zip(batches, parts, strict=True)}
 
     def loss_of(h: Any, mb: MiniBatch) -> Tensor:

@@ -131,20 +131,29 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(text in text_of(error) for text in _OOM_MESSAGES)
 
 
-def _snapshot(model: nn.Module, device: torch.device | None) -> Callable[[], None]:
-    """Copy buffers (such as BatchNorm's running statistics) and random state; returns a function that restores them."""
+def snapshot_of_buffers(model: nn.Module) -> Callable[[], None]:
+    """Copy buffers, those too that a state_dict leaves out; returns a function that restores them."""
     buffers = [
         (module._buffers, name, buffer, buffer.detach().clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-    random = random_state(device)
 
     def restore() -> None:
         for registry, name, buffer, value in buffers:
             registry[name] = buffer  # a module may have assigned another tensor
             buffer.detach().copy_(value)
+
+    return restore
+
+
+def _snapshot(model: nn.Module, device: torch.device | None) -> Callable[[], None]:
+    """Copy buffers (such as BatchNorm's running statistics) and random state; returns a function that restores them."""
+    restore_buffers, random = snapshot_of_buffers(model), random_state(device)
+
+    def restore() -> None:
+        restore_buffers()
         restore_random_state(random, device)
 
     return restore

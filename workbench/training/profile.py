@@ -24,7 +24,7 @@ from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.nn.signature import Forward, model_device
 from workbench.training.aggregated_rows import sources_of
 from workbench.training.arguments import as_batches, check_halo, check_model, check_optimizer, check_trains
-from workbench.training.oom import random_state, restore_random_state
+from workbench.training.oom import random_state, restore_random_state, snapshot_of_buffers
 from workbench.training.step import as_stores, train_step_with
 
 _WARM_UP_SEEDS = 64
@@ -201,6 +201,8 @@ def _small_batch(steps: Steps, y: Any, loss_fn: LossFunction) -> MiniBatch:
     for mb in smallest:
         labelled = labelled_of(read_rows(y, mb.seeds))
         rows = torch.arange(mb.num_seeds) if labelled is None else labelled.nonzero()[:, 0].cpu()
+        if rows.numel() == 1:
+            return mb  # BatchNorm needs two rows
         if rows.numel():
             part = torch.ones(mb.num_seeds, dtype=torch.int64)
             part[rows[:_WARM_UP_SEEDS]] = 0
@@ -214,11 +216,12 @@ def _snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.
     Restoring also drops gradients.
     """
     model_state, optimizer_state = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
-    random = random_state(device)
+    restore_buffers, random = snapshot_of_buffers(model), random_state(device)
 
     def restore(*, keep_optimizer: bool = False) -> None:
         with deferred_interrupt():
             model.load_state_dict(model_state)
+            restore_buffers()
             if not keep_optimizer:
                 optimizer.load_state_dict(copy.deepcopy(optimizer_state))  # the optimizer would modify the snapshot
             optimizer.zero_grad()

@@ -533,10 +533,11 @@ def batches_of_all_degrees(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
 
 
 def _destination_seeds(mb: MiniBatch) -> list[tuple[Tensor, Tensor]]:
-    """For each block, output layer first, per destination: a seed that reaches it, and its in-degree."""
+    """For each block, output layer first, per destination that seeds reach: one of them, and its in-degree."""
     seeds, pairs = torch.arange(mb.num_seeds), []
     for block in reversed(mb.blocks):
-        pairs.append((seeds, block.in_degrees().cpu()))
+        reached = seeds < mb.num_seeds
+        pairs.append((seeds[reached], block.in_degrees().cpu()[reached]))
         of_source = torch.full((block.num_src,), mb.num_seeds)
         of_edge = seeds[block.destinations.long().cpu()]
         of_source.scatter_reduce_(0, block.indices.long().cpu(), of_edge, "amin")  # the first, for any thread count
