@@ -154,7 +154,8 @@ def test_learnt_rows_that_share_memory_are_refused() -> None:
 
 def test_groups_of_devices_that_can_be_listed_once() -> None:
     options: dict[str, Any] = {"num_devices": 4, "rows_per_device": 3, "peer_cost": 0.2}
-    probability, once = torch.linspace(0.1, 0.9, 12), (iter(pair) for pair in ([0, 1], [2, 3]))
+    probability = torch.linspace(0.1, 0.9, 12)
+    once: Any = (iter(pair) for pair in ([0, 1], [2, 3]))
     placed = [wb.placement.place_rows(probability, groups=groups, **options) for groups in ([[0, 1], [2, 3]], once)]
     assert [rows.tolist() for rows in placed[0].buffers] == [rows.tolist() for rows in placed[1].buffers]
 

@@ -69,15 +69,10 @@ class SeedLoss:
         """Compute what these seeds add to the divisor of the batch's mean: their number or class weights.
 
         Raises:
-            ValueError: the class weights sum to zero or infinity, or a seed has several labels.
+            ValueError: the class weights sum to zero or infinity.
             IndexError: a class without a weight.
         """
         labelled = self.labelled(labels)
-        if self.class_weight is not None and labels.dim() > 1 and not labels.dtype.is_floating_point:
-            raise ValueError(
-                f"loss_fn has class weights, but y has integers of shape {list(labels.shape)}, several labels "
-                'per seed; pass one per seed, or weigh the losses in a function of your own with reduction="none"'
-            )
         count = labels.shape[0] if labelled is None else int(labelled.sum())
         if self.class_weight is None or labelled is None or not count:
             return count
@@ -92,7 +87,16 @@ class SeedLoss:
         return total
 
     def labelled(self, labels: Tensor) -> Tensor | None:
-        """Return which seeds have a label, bool [n]; None: all have one."""
+        """Return which seeds have a label, bool [n]; None: all have one.
+
+        Raises:
+            ValueError: class weights, by which a mean is divided, and seeds with several classes.
+        """
+        if labels.dim() != 1 and self.class_weight is not None and not labels.dtype.is_floating_point:
+            raise ValueError(
+                f"loss_fn has class weights, but y has integers of shape {list(labels.shape[1:])} per seed; pass one "
+                'per seed, or weigh the losses in a function of your own with reduction="none"'
+            )
         if labels.dim() != 1 or labels.dtype.is_floating_point:
             return None
         labels = labels.long()
