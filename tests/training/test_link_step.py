@@ -292,6 +292,6 @@ def test_scores_of_autocast_have_gradients() -> None:
     for enabled in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             scores = wb.nn.pair_scores(decoder, h, pairs)
-            loss = sum(wb.nn.softmax_pair_loss(one.positive, one.negative) for one in scores)
+            loss = torch.stack([wb.nn.softmax_pair_loss(one.positive, one.negative) for one in scores]).sum()
         gradients.append(torch.autograd.grad(loss, h)[0])
     assert float((gradients[1] - gradients[0]).norm()) < 0.02 * float(gradients[0].norm())
