@@ -81,10 +81,8 @@ def epochs() -> pd.DataFrame:
                 rows.append({**row, "status": "FINISHED"})
     alone = [row for row in rows if row["fetching"] == ONE_BY_ONE and row["model"] == "gin"]
     ours = ("batch_", "range_", "modelled_", "relays", "topology_bytes", "features_bytes", "request_", "export_")
-    rows += [
-        {name: None if name.startswith(ours) else value for name, value in row.items()} | {"fetching": DISTDGL}
-        for row in alone
-    ]
+    known = {"fetching": DISTDGL, "export_seconds": 0.0}
+    rows += [{name: None if name.startswith(ours) else value for name, value in row.items()} | known for row in alone]
     return pd.DataFrame(rows)
 
 
