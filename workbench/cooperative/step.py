@@ -119,9 +119,10 @@ def _reported(phase: Phase, name: str) -> Iterator[None]:
 
 def _check_equally_many(batches: list[MiniBatch], group: Group) -> None:
     """Micro-batches exchange rows, so ranks with fewer of them would leave the others waiting."""
-    counts = [int(count) for count in gather_numbers(len(batches), group)]
-    exchange = gather_numbers(float(any(mb.exchanges is not None for mb in batches)), group)  # a rank may have none
-    if len(set(counts)) > 1 and any(exchange):
+    exchanging = any(mb.exchanges is not None for mb in batches)  # of which a rank without batches knows nothing
+    found = gather_numbers(len(batches) + exchanging / 2, group)
+    counts = [int(number) for number in found]
+    if len(set(counts)) > 1 and any(number % 1 for number in found):
         raise ValueError(
             f"ranks have {counts} micro-batches; cut the seeds of every rank into the same number of parts, some of "
             "which may be empty"

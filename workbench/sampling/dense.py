@@ -337,7 +337,9 @@ def _copy(name: str, parts: Sequence[Tensor], out: Tensor) -> None:
         end += len(part)
 
 
-_graphs: WeakKeyDictionary[Graph, dict[tuple[int | None, bool, bool], tuple[Graph, Tensor]]] = WeakKeyDictionary()
+Both = dict[tuple[int | None, bool, bool], tuple[Graph, Tensor | None]]
+
+_graphs: WeakKeyDictionary[Graph, Both] = WeakKeyDictionary()
 
 
 def two_way(graph: Graph, *, num_edge_types: int | None = None, edge_ids: bool = False) -> Graph:
@@ -357,18 +359,21 @@ def two_way(graph: Graph, *, num_edge_types: int | None = None, edge_ids: bool =
         IndexError: a type is not below `num_edge_types`, or a source is not a node.
     """
     known, weight = _graphs.setdefault(graph, {}), graph.edge_weight
-    trained = weight is not None and weight.requires_grad
-    key = num_edge_types, edge_ids, trained
+    key = num_edge_types, edge_ids, _is_trained(weight)
     if key not in known:
         known[key] = _build(graph, num_edge_types, edge_ids)
     both, order = known[key]
-    if weight is None or not trained:
+    if weight is None or order is None:
         return both
     return replace(both, edge_weight=torch.cat([weight, weight[order]]))
 
 
-def _build(graph: Graph, num_edge_types: int | None, edge_ids: bool) -> tuple[Graph, Tensor]:
-    """The graph of both directions, without weights that are trained, and the order of the reverse edges."""
+def _is_trained(weight: Tensor | None) -> bool:
+    return weight is not None and weight.requires_grad
+
+
+def _build(graph: Graph, num_edge_types: int | None, edge_ids: bool) -> tuple[Graph, Tensor | None]:
+    """The graph of both directions; if its weights are trained, without them, and the order of the reverse edges."""
     check_sources(graph.indices, graph.num_nodes, IndexError)
     num_nodes, num_edges, indices = graph.num_nodes, graph.num_edges, graph.indices
     remedy = "draw in-neighbours alone (out_fanouts=None)"
@@ -378,7 +383,8 @@ def _build(graph: Graph, num_edge_types: int | None, edge_ids: bool) -> tuple[Gr
     reverse = group_rows(indices, destinations, num_nodes, num_nodes)
     order = torch.arange(num_edges, device=graph.device) if reverse.order is None else reverse.order
     types = None if graph.edge_type is None else types_of_both(graph.edge_type, num_edge_types)
-    weight = None if graph.edge_weight is None or graph.edge_weight.requires_grad else graph.edge_weight
+    trained = _is_trained(graph.edge_weight)
+    weight = None if trained else graph.edge_weight
     both = Graph(
         torch.cat([graph.indptr, reverse.indptr[1:] + num_edges]),
         torch.cat([indices, reverse.indices.to(indices.dtype)]),
@@ -386,7 +392,7 @@ def _build(graph: Graph, num_edge_types: int | None, edge_ids: bool) -> tuple[Gr
         edge_weight=None if weight is None else torch.cat([weight, weight[order]]),
         edge_type=None if types is None else torch.cat([types[:num_edges], types[num_edges:][order]]),
     )
-    return both, order
+    return both, order if trained else None
 
 
 def _ids_of_both(graph: Graph, order: Tensor) -> Tensor:
