@@ -109,7 +109,7 @@ MUTATIONS = (
     ),
     Mutation(
         "statistics of a failed micro-batch stay",
-        "_snapshot",
+        "snapshot_of_buffers",
         "            buffer.detach().copy_(value)\n",
         "",
         ("test_oom.py", "test_oom_exactness.py"),
