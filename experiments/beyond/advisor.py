@@ -75,6 +75,12 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     model = wb.build_model(config.model, **sizes, num_layers=len(config.fanouts), seed=config.seed)
     with tempfile.TemporaryDirectory() as folder:  # a disk's speed changes: that of each task's is measured
         machine = wb.Machine.here(folder)
+    if machine.is_cpu != (config.device == "cpu"):
+        raise ValueError(
+            f"device is {config.device}, but advice is for this machine's {'CPU' if machine.is_cpu else 'GPU'}; choose "
+            "--size paper where there is a GPU, and hide it (CUDA_VISIBLE_DEVICES=) for other sizes"
+        )
+    model = model.to(config.device)
     options: dict[str, Any] = {
         "machine": machine,
         "sampler": wb.NeighborSampler(config.fanouts, seed=config.seed),
@@ -103,8 +109,8 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
             "budget": budget,
             "place": place,
             **predicted(one),
-            **measured(config, data, model, advice, one, took.pop("disk_bytes")),
-            **took,
+            **measured(config, data, model, advice, one, took),
+            **{name: took[name] for name in ("seconds", "seconds_low", "seconds_high")},
         }
 
 
@@ -122,13 +128,14 @@ def predicted(one: Priced) -> dict[str, Any]:
 
 
 def measured(
-    config: Config, data: wb.Dataset, model: Any, advice: Advice, one: Priced, disk_bytes: float
+    config: Config, data: wb.Dataset, model: Any, advice: Advice, one: Priced, took: Mapping[str, float]
 ) -> dict[str, Any]:
-    """What the meter, the system or the batches themselves say of a configuration."""
-    on_disk = one.configuration.reading != "memory"
+    """What the meter, the system, the cache or the batches themselves say of a configuration."""
+    c = one.configuration
+    rows = took["missed_rows"] if c.cache else rows_of(config, data, advice, one)
     return {
-        "peak_bytes": peak_of(data, model, advice, one),
-        "moved_bytes": disk_bytes if on_disk else rows_of(config, data, advice, one) * data.x[:1].nbytes,
+        "peak_bytes": took["peak_bytes"] or peak_of(data, model, advice, one),
+        "moved_bytes": rows * data.x[:1].nbytes if c.reading == "memory" else took["disk_bytes"],
     }
 
 
@@ -141,30 +148,45 @@ class Program:
     """
 
     def __init__(self, data: wb.Dataset, code: str) -> None:
+        before = allocated()
         self._names: dict[str, Any] = {"data": data, "__name__": "program"}
         exec(compile(code.replace("range(3)", "range(0)"), "program", "exec"), self._names)
-        self._epochs, self._disk_bytes, self._rounds = 0, 0, list[list[float]]()
+        self._epochs, self._disk_bytes, self._missed, self._rounds = 0, 0, 0, list[list[float]]()
+        self._held_bytes, self._peak_bytes = allocated() - before, 0
 
     def train(self, epochs: int, round_seconds: float) -> None:
         """Train an epoch that is not timed, and others that are: a round."""
+        held = allocated()
         self._epoch()
-        before, seconds = bytes_of_disk(), list[float]()
+        bytes_before, missed_before, seconds = bytes_of_disk(), self._misses(), list[float]()
         while len(seconds) < epochs or sum(seconds) < round_seconds:
             start = time.perf_counter()
             self._epoch()
             seconds.append(time.perf_counter() - start)
-        self._disk_bytes += bytes_of_disk() - before
+        self._disk_bytes += bytes_of_disk() - bytes_before
+        self._missed += self._misses() - missed_before
         self._rounds.append(seconds)
+        if torch.cuda.is_available():  # the programs are in memory together
+            self._peak_bytes = max(self._peak_bytes, self._held_bytes + torch.cuda.max_memory_allocated() - held)
+            self._held_bytes += allocated() - held
 
     def _epoch(self) -> None:
         list(self._names["epoch"](self._epochs))
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         self._epochs += 1
+
+    def _misses(self) -> int:
+        x = self._names.get("x")
+        return x.counts.misses if isinstance(x, wb.CachedRows) else 0
 
     def found(self) -> dict[str, Any]:
         """What its epochs took, and the least and most of the rounds' medians."""
         seconds, of_rounds = [*chain.from_iterable(self._rounds)], [median(some) for some in self._rounds]
         return {
             "disk_bytes": self._disk_bytes / len(seconds),
+            "missed_rows": self._missed / len(seconds),
+            "peak_bytes": self._peak_bytes,
             "seconds": median(seconds),
             "seconds_low": min(of_rounds),
             "seconds_high": max(of_rounds),
@@ -182,6 +204,15 @@ def timed(config: Config, data: wb.Dataset, codes: list[str]) -> list[dict[str, 
         del programs
         gc.collect()  # what they held, or the meter would count it as freed by a step
     return found
+
+
+def allocated() -> int:
+    """Bytes allocated of a GPU, whose peak begins anew; 0 on a CPU, which has a meter (`peak_of`)."""
+    if not torch.cuda.is_available():
+        return 0
+    gc.collect()  # what an epoch left in cycles, or it would count for its program now and for another one later
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
 
 
 @contextlib.contextmanager

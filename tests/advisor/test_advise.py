@@ -1,6 +1,7 @@
 """`wb.advise`: prices against brute force and the meter, its choice, its text, and its programs."""
 
 import ast
+import builtins
 import dataclasses
 import importlib
 import subprocess
@@ -17,7 +18,7 @@ from workbench.advisor import counts as counts_module
 from workbench.advisor.advice import ranked
 from workbench.advisor.configuration import CHANGES, INEXACT, SAME, Configuration
 from workbench.advisor.counts import Counts, Estimated, Parts, mean_of
-from workbench.advisor.prices import KAPPA, STAGES, Priced
+from workbench.advisor.prices import KAPPA, STAGES, Priced, with_margin
 from workbench.nn.dropout import HashDropout
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gnn import GNN
@@ -869,3 +870,97 @@ def test_rows_fill_what_a_step_leaves_of_the_device_and_fit(arxiv: wb.Dataset, s
     assert cached.fits
     row_bytes = arxiv.x[:1].nbytes + 8
     assert 0 <= memory - cached.peak_bytes - 0.02 * plain.peak_bytes < row_bytes + 1
+
+
+def test_a_gpu_prefetches_as_many_batches_as_it_has_room_for(arxiv: wb.Dataset):
+    advice = advised(arxiv, machine=GPU, num_batches=100)
+    estimated, sampled = advice.pricer.counts.estimated("cuda"), advice.pricer.counts.sampled()
+    step = estimated.parts(1)
+    item = max(mb.nbytes + mb.num_inputs * arxiv.x[:1].nbytes for mb in sampled.batches)
+    for room, number in ((3.5, 3), (2.5, 2), (1.5, 0), (0.5, 0)):
+        one = advice.with_budgets(memory=with_margin(estimated, step) + round(room * item)).plain
+        assert (one.fits, one.configuration.num_parts, one.configuration.prefetched) == (True, 1, number)
+        assert one.peak_bytes == step.peak_bytes + number * item
+        overlapped = one.epoch_seconds < 0.999 * sum(one.seconds.values())
+        assert overlapped == (number > 0), "what is not read ahead is waited for"
+        code = advice.code(one, data="data")
+        assert (f"wb.prefetch(fetched, depth={number - 1}, " in code) == (number > 0), (
+            "it holds one more than its depth"
+        )
+    assert not any(one.configuration.prefetched for one in advised(arxiv).priced), "a CPU computes one after the other"
+
+
+def test_a_cache_leaves_room_for_what_is_prefetched(arxiv: wb.Dataset):
+    whole = advised(arxiv, machine=GPU, num_batches=100)
+    memory = round(whole.plain.peak_bytes + 0.3 * arxiv.x.nbytes)
+    advice = whole.with_budgets(memory=memory)
+    cached = by_reading(advice, cache="static", labor=False)
+    assert 0 < cached.configuration.cached_rows < len(arxiv.x) and cached.configuration.prefetched == 3
+    assert cached.fits and cached.peak_bytes <= memory
+    row, hits = arxiv.x[:1].nbytes, cached.link_bytes["device"]
+    asked = max(mb.num_inputs for mb in advice.pricer.counts.sampled().batches) * row
+    missed = 1 - hits / (hits + cached.link_bytes["host"])
+    beside = cached.peak_bytes - advice.plain.peak_bytes - cached.configuration.cached_rows * row
+    assert beside == pytest.approx(missed * asked, abs=1), "misses are there beside the rows asked for"
+
+
+def test_a_first_read_of_a_cache_has_room(arxiv: wb.Dataset):
+    """Without prefetching: what a simulated GPU allocates for it is the rows, the misses, and a copy of those kept."""
+    whole = advised(arxiv, machine=GPU, num_batches=100)
+    estimated = whole.pricer.counts.estimated("cuda")
+    asked = max(mb.num_inputs for mb in estimated.sampled.batches) * arxiv.x[:1].nbytes
+    step = with_margin(estimated, estimated.parts(1))
+    assert 3 * asked > step
+    advice = whole.with_budgets(memory=3 * asked + 10 * arxiv.x[:1].nbytes)
+    cached = by_reading(advice, cache="lru", labor=False, kappa=1)
+    assert (cached.configuration.cached_rows, cached.configuration.prefetched) == (10, 0)
+    assert cached.fits and cached.peak_bytes == 3 * asked + cached.configuration.cached_rows * arxiv.x[:1].nbytes
+
+
+def test_programs_without_prefetching_are_not_priced_as_if_they_had_it(arxiv: wb.Dataset):
+    for advice in (advised(arxiv, machine=GPU, host_memory=reduced(arxiv)), advised(arxiv, machine=GPU, devices=2)):
+        for one in advice.priced:
+            if one.can_be_priced and not one.configuration.prefetched:
+                assert "wb.prefetch(" not in advice.code(one, data="data")
+                hidden = sum(one.seconds.values()) - one.epoch_seconds
+                assert hidden <= one.seconds["read"] + 1e-12, "nothing but a disk"
+
+
+def test_owners_have_hosts_of_their_own_and_exchange_gradients_over_the_network(arxiv: wb.Dataset):
+    machine = dataclasses.replace(GPU, network=1e6)
+    advice = advised(arxiv, machine=machine, devices=2)
+    alone, owned = (by_reading(advice, **w, labor=False, cache="") for w in ({"spread": "alone"}, {"window": 1}))
+    assert owned.seconds["sample"] == pytest.approx(alone.seconds["sample"] / 2)
+    nbytes = sum(p.nbytes for p in advice.pricer.counts.model.parameters())
+    steps = advice.pricer.counts.sampled().batches_per_epoch / 2
+    rows = owned.link_bytes["rank"] / machine.network
+    assert owned.seconds["exchange"] == pytest.approx(rows + steps * 2 * nbytes / machine.network)
+
+
+def test_programs_of_several_devices_name_what_they_import(arxiv: wb.Dataset):
+    advice = advised(arxiv, devices=2, host_memory=reduced(arxiv))
+    for one in advice.priced:
+        tree = ast.parse(advice.code(one, data="data"))
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        bound |= {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)
+                  for alias in node.names}  # fmt: skip
+        bound |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)} | {
+            "config",
+            "data",
+            "__file__",
+        }
+        assert names <= bound | set(dir(builtins)), one.configuration
+
+
+def test_why_an_idea_is_not_offered(arxiv: wb.Dataset):
+    def reasons(**options: Any) -> dict[str, str]:
+        sentences = advised(arxiv, machine=GPU, devices=2, **options).sentences()[1:]
+        return dict(line.split(": ", 1) for line in sentences)
+
+    found = reasons(host_memory=reduced(arxiv, 0.99), batch_size=16)
+    for idea in ("placement", "cooperation"):
+        assert found[idea] == "the features that it would read do not fit into the host's memory"
+    found = reasons(sampler=wb.LadiesSampler([300, 300]))
+    assert found["cooperation"] == "the sampler given draws a batch's rows together"
+    assert found[f"κ = {KAPPA}"] == "the sampler given does not draw dependent batches"

@@ -43,3 +43,13 @@ def test_a_layer_inside_another_is_counted_once_per_call():
     )
     assert nested == bare
     assert bare.widths == (32, 32)
+
+
+def test_the_work_of_the_optimizer_does_not_grow_with_the_batch():
+    ids = torch.arange(400)
+    graph = wb.Graph.from_edges(torch.cat([ids, ids]), torch.cat([ids.roll(1), ids.roll(2)]), num_nodes=400)
+    model = wb.build_model("sage-mean", in_dim=8, hidden_dim=8, out_dim=8, seed=0)
+    x, y, sampler = torch.ones(400, 8), ids % 8, wb.NeighborSampler([2, 2])
+    few, many = (step_work(model, sampler.sample(graph, ids[:n]), x, y, cross_entropy) for n in (10, 300))
+    assert many.optimizer_bytes == few.optimizer_bytes > 6 * sum(p.nbytes for p in model.parameters())
+    assert many.nbytes > 10 * few.nbytes

@@ -106,9 +106,9 @@ def test_the_title_says_the_finding(arxiv: wb.Dataset, advice: Any, on_disk: Any
     figure: Any = advice_scatter(advice)
     ratio = advice.plain.epoch_seconds / advice.best.epoch_seconds
     expected = f"{advice.best.configuration}: {ratio:.2f} times as fast as the plain program"
-    assert figure.layout.meta["title"].startswith(expected if advice.best is not advice.plain else "Fastest: plain")
+    assert figure.layout.meta["title"].startswith(expected if advice.best is not advice.plain else "Advised: plain")
     figure = advice_scatter(on_disk)
-    assert figure.layout.meta["title"].startswith(f"Fastest: {on_disk.best.configuration}; the plain program does not")
+    assert figure.layout.meta["title"].startswith(f"Advised: {on_disk.best.configuration}; the plain program does not")
     none: Any = advice_scatter(advised(arxiv, host_memory=1000))
     assert none.layout.meta["title"].startswith("Nothing fits: needs")
     assert {symbol for _, _, _, symbol in markers(none).values()} == {"circle-open", "diamond-open"}

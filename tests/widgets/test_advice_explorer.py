@@ -50,3 +50,13 @@ def test_the_view_is_that_of_another_call(arxiv: wb.Dataset, advice: Any):
 def test_a_budget_below_the_parameters_says_so(advice: Any):
     with pytest.raises(wb.CapacityError, match="parameters and gradients take"):
         advice_view(advice, memory=100)
+
+
+def test_budgets_are_relative_to_what_has_a_price(arxiv: wb.Dataset):
+    """A configuration without a price has no peak either."""
+    machine = wb.Machine(10e9, 5e9, 5e9, 1e11, name="a cluster's node", is_cpu=True)
+    advice = advised(arxiv, machine=machine, host_memory=reduced(arxiv))
+    assert not all(one.can_be_priced for one in advice.priced)
+    peak = min(one.peak_bytes for one in advice.priced if one.can_be_priced)
+    values = [value for _, value in control(advice_explorer(advice), "memory").options]
+    assert min(values) == round(0.25 * peak)

@@ -92,7 +92,7 @@ def advise(
         ValueError: a data set without features or training nodes, fewer of these than devices, a number out of range,
             a model without initialised parameters to train, one that can't be called as `model(blocks, x)` for one
             tensor, or one of one's own that is not on a device of the machine's kind, where its memory is traced.
-        CapacityError: parameters and optimizer state alone exceed `memory`, so no configuration can fit.
+        CapacityError: parameters and gradients alone exceed `memory`, so no configuration can fit.
     """
     check_at_least("devices", devices, 1, most=MOST_DEVICES)
     chosen = resolve_machine(machine)
@@ -461,6 +461,8 @@ class Advice:
         if idea == "LABOR":
             return "the sampler given is not one that LABOR draws like"
         if idea.startswith("κ"):
+            if not pricer.counts.can_depend:
+                return "the sampler given does not draw dependent batches"
             return "helps only what remembers rows: a cache, or reading ahead"
         if idea == "reading from disk":
             return "not needed: the features fit into the host's memory"
@@ -469,7 +471,13 @@ class Advice:
             too_large = "the features that it would read do not fit into the host's memory"
             full = "no memory of the device is left for rows"
             return on_host if pricer.machine.is_cpu else full if pricer.features_fit else too_large
-        return "needs several devices" if pricer.devices == 1 else "needs devices with memory of their own"
+        if pricer.devices == 1:
+            return "needs several devices"
+        if not pricer.features_fit and idea != "macrobatches":
+            return "the features that it would read do not fit into the host's memory"
+        if idea == "cooperation" and not pricer.counts.sampler.rows_are_independent:
+            return "the sampler given draws a batch's rows together"
+        return "needs devices with memory of their own"
 
     def __str__(self) -> str:
         return advice_text(self)

@@ -43,6 +43,7 @@ class Configuration:
         spread: a name of `SPREADS`.
         placed_rows: rows placed on each device.
         peer_cost: cost of a placed row of another device, relative to one of the host.
+        prefetched: batches whose rows are copied to a device while it trains on others; 0: none, or 2 and more.
     """
 
     labor: bool = False
@@ -61,6 +62,7 @@ class Configuration:
     spread: Spread = "alone"
     placed_rows: int = 0
     peer_cost: float = 1.0
+    prefetched: int = 0
 
     @property
     def ideas(self) -> tuple[str, ...]:

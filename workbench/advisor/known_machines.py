@@ -27,15 +27,13 @@ USUAL_HOST: Sourced = MappingProxyType(
 )
 """The host, its disk and network, of which a GPU's data sheet tells nothing."""
 
-_BOTH = "both directions together"
-
 
 def _published(name: str) -> Sourced:
     table = "Cooperative Minibatching, Table 4"
     speeds = MACHINES[name]
     return {
         "gamma": (speeds.gamma, f"{table}: memory"),
-        "alpha": (speeds.alpha, f"{table}: NVLink, {_BOTH}"),
+        "alpha": (speeds.alpha / 2, f"{table}: NVLink, one of two directions"),
         "beta": (speeds.beta / 2, f"{table}: PCIe, one of two directions"),
     }
 
@@ -49,7 +47,7 @@ def _from_sheet(sheet: str, flops: float, memory_gb: int, **links: tuple[float, 
 
 
 _PCIE_4, _PCIE_5 = (32e9, "PCIe 4.0 x16, one direction"), (64e9, "PCIe 5.0 x16, one direction")
-_PEERS = (64e9, f"PCIe 4.0 x16 (no NVLink), {_BOTH}")
+_PEERS = (32e9, "PCIe 4.0 x16 (no NVLink), one direction")
 
 _GPUS: Mapping[str, Sourced] = MappingProxyType(
     {
@@ -59,7 +57,7 @@ _GPUS: Mapping[str, Sourced] = MappingProxyType(
             67e12,
             80,
             gamma=(3.35e12, "memory"),
-            alpha=(900e9, f"NVLink, {_BOTH}"),
+            alpha=(450e9, "NVLink, one of two directions"),
             beta=_PCIE_5,
         ),
         "V100": {**_published("V100"), **_from_sheet("NVIDIA's data sheet of the V100 SXM2 32 GB", 15.7e12, 32)},

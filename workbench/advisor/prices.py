@@ -58,7 +58,10 @@ EDGE_BYTES = 16
 MOST_PARTITIONS = 64
 """Of MariusGNN's buffer, on disk; fewer where partitions or buckets of edges were smaller than one disk read."""
 
-_INDEX_BYTES = 8  # of a cached row, beside the row
+_INDEX_BYTES = 8  # of the host's memory, per row of a store that has some of them on a device
+_MOST_PREFETCHED = 3
+"""Batches whose rows are copied to a GPU ahead of the one in training, where it has room for them."""
+
 _GLOBAL_BATCHES = 3  # of all devices, beside the last one
 _FEWEST_PARTITIONS = 8
 
@@ -204,7 +207,7 @@ class Pricer:
         if parts is None:
             yield replace(plain, num_parts=max(mb.num_seeds for mb in estimated.sampled.batches))
             return
-        found = replace(plain, num_parts=parts.num_parts)
+        found = replace(plain, num_parts=parts.num_parts, prefetched=self._prefetched(estimated, parts))
         if self.features_fit:
             yield from self._in_memory(found, parts)
         else:
@@ -213,16 +216,52 @@ class Pricer:
         if self.devices > 1:
             yield from (replace(found, spread="owned", window=window) for window in WINDOWS)
 
+    def _prefetched(self, estimated: Estimated, parts: Parts) -> int:
+        """Batches that a GPU has room for beside the one in training: none of several parts, or of several devices.
+
+        `wb.prefetch` holds one more than its depth, so there are two at least.
+        """
+        if self.machine.is_cpu or self.devices > 1 or parts.num_parts > 1:
+            return 0
+        room = (self.memory_bytes - with_margin(estimated, parts)) // max(1, self._item_bytes(estimated.sampled))
+        return min(room, _MOST_PREFETCHED) if room > 1 else 0
+
+    def _rows_beside(self, c: Configuration, parts: Parts) -> int:
+        """Rows that a device has room for beside its steps."""
+        estimated = self.counts.estimated(self.device, labor=c.labor)
+        room = self.memory_bytes - self._without_rows(c, estimated.sampled, parts, with_margin(estimated, parts))
+        return max(0, min(room // self.counts.row_bytes, len(self.counts.data.x)))
+
+    def _without_rows(
+        self, c: Configuration, sampled: Sampled, parts: Parts, step_bytes: int, missed: float = 1.0
+    ) -> int:
+        """Bytes of a device but for the rows that stay on it, given those of a step and the share of missed rows.
+
+        While a cache is read, its misses are there beside the rows asked for and, if it keeps some, a copy of these:
+        all in a first read, during which no step runs. Rows that are prefetched or staged are there beside a step's.
+        """
+        asked = sampled.largest([mb.num_inputs for mb in sampled.batches]) * self.counts.row_bytes
+        asked = ceil(asked * parts.inputs / parts.num_parts)
+        copies = {"": 0, "static": 1, "lru": 2}[c.cache]
+        if c.prefetched:
+            return step_bytes + c.prefetched * self._item_bytes(sampled) + ceil(copies * missed * asked)
+        if c.spread == "placement":
+            return step_bytes + asked
+        return max(step_bytes, (1 + copies) * asked)
+
+    def _item_bytes(self, sampled: Sampled) -> int:
+        """Bytes of a batch and the rows that it reads, as they are copied to a device: those of the largest."""
+        return sampled.largest([mb.nbytes + mb.num_inputs * self.counts.row_bytes for mb in sampled.batches])
+
     def _in_memory(self, plain: Configuration, parts: Parts) -> Iterator[Configuration]:
         yield plain
         if not self.machine.is_cpu:
-            room = self.memory_bytes - with_margin(self.counts.estimated(self.device, labor=plain.labor), parts)
-            rows = min(room // (self.counts.row_bytes + _INDEX_BYTES), len(self.counts.data.x))
-            if rows > 0:
-                yield from (replace(plain, cache=policy, cached_rows=rows) for policy in CACHE_POLICIES)
-                if self.devices > 1:
-                    peer_cost = min(1.0, self.machine.beta / self.machine.alpha)
-                    yield replace(plain, spread="placement", placed_rows=rows, peer_cost=peer_cost)
+            for policy in CACHE_POLICIES:
+                if rows := self._rows_beside(replace(plain, cache=policy), parts):
+                    yield replace(plain, cache=policy, cached_rows=rows)
+            placed = replace(plain, spread="placement", peer_cost=min(1.0, self.machine.beta / self.machine.alpha))
+            if self.devices > 1 and (rows := self._rows_beside(placed, parts)):
+                yield replace(placed, placed_rows=rows)
         if self.devices > 1 and self.counts.sampler.rows_are_independent:
             yield replace(plain, spread="cooperation", num_parts=1)
 
@@ -243,7 +282,8 @@ class Pricer:
         try:
             plan = self.reading(plain.labor, 1)
         except CapacityError:  # but those of dependent batches may fit
-            yield replace(plain, reading="belady", window=len(self.counts.sampled(labor=plain.labor).one_epoch))
+            window = len(self.counts.sampled(labor=plain.labor).one_epoch)
+            yield replace(plain, reading="belady", window=window, prefetched=0)
             return
         seen = set[str]()
         for reading in (plan.best, *plan.others):
@@ -253,6 +293,7 @@ class Pricer:
             yield self._read_by(plain, reading)
 
     def _read_by(self, plain: Configuration, reading: Reading) -> Configuration:
+        plain = replace(plain, prefetched=0)
         if reading.method == "buffer":
             sizes = {"partitions": reading.num_partitions, "capacity": reading.capacity}
             return replace(plain, reading="buffer", held_rows=0, **sizes)
@@ -338,10 +379,11 @@ class Pricer:
         parts = estimated.parts(c.num_parts)
         rows = _Rows(self, c, sampled, parts)
         steps = self._steps(c, sampled)
-        peak_bytes = parts.peak_bytes + rows.device_bytes
+        beside = partial(self._without_rows, c, sampled, parts, missed=rows.missed)
+        peak_bytes = beside(parts.peak_bytes) + rows.device_bytes
         host_bytes = rows.host_bytes
         seconds = self._seconds(c, sampled, parts, rows, steps)
-        why = self._why_not(estimated, with_margin(estimated, parts) + rows.device_bytes, host_bytes)
+        why = self._why_not(estimated, beside(with_margin(estimated, parts)) + rows.device_bytes, host_bytes)
         inputs, items = sampled.inputs.error, sampled.work.error
         fit = self._step_time(c).residual if self.measured else 0.25
         return Priced(
@@ -379,7 +421,8 @@ class Pricer:
     def _seconds(
         self, c: Configuration, sampled: Sampled, parts: Parts, rows: "_Rows", per_device: float
     ) -> dict[str, float]:
-        """Seconds per epoch by stage. The host samples, divides and gathers for all devices, which copy at once.
+        """Seconds per epoch by stage. The host samples, divides and gathers for all devices, which copy at once; rows
+        that have owners are on a host per device.
 
         Args:
             c: the configuration.
@@ -388,13 +431,14 @@ class Pricer:
             rows: what a batch reads.
             per_device: steps of a device.
         """
-        per_epoch = c.devices * per_device
+        hosts = c.devices if c.spread == "owned" else 1
+        per_host = c.devices * per_device / hosts
         sampling = median(sampled.seconds) * (self._step_time(c).sampling if self.measured else 1)
         passes = 2 if c.reading == "packed" else 1
         return {
-            "sample": passes * sampled.batches_per_epoch * sampling + sampled.graph_seconds,
-            "partition": per_epoch * parts.seconds,
-            "read": per_epoch * rows.read_seconds,
+            "sample": passes * sampled.batches_per_epoch * sampling / hosts + sampled.graph_seconds,
+            "partition": per_host * parts.seconds,
+            "read": per_host * rows.read_seconds,
             "copy": per_device * rows.copy_seconds,
             "exchange": per_device * (rows.exchange_seconds + self._gradient_seconds(c)),
             "compute": per_device * self.compute_seconds(rows.items, c),
@@ -403,13 +447,14 @@ class Pricer:
     def _gradient_seconds(self, c: Configuration) -> float:
         """All-reduce of the gradients: twice their bytes in and out."""
         nbytes = sum(parameter.nbytes for parameter in self.counts.model.parameters())
-        return 2 * nbytes / self.machine.alpha if c.devices > 1 else 0.0
+        link = self.machine.network if c.spread == "owned" else self.machine.alpha
+        return 2 * nbytes / link if c.devices > 1 else 0.0
 
     def _elapsed(self, c: Configuration, seconds: Mapping[str, float], ahead_seconds: float) -> float:
         host = seconds["sample"] + seconds["partition"] + seconds["read"] + seconds["copy"]
         device = seconds["compute"] + seconds["exchange"]
-        if not self.machine.is_cpu and c.num_parts == 1 and c.spread == "alone":
-            return max(host, device)  # `wb.prefetch(…, device=)`
+        if c.prefetched:
+            return max(host, device)
         return host + device - min(ahead_seconds, seconds["copy"] + device)
 
     def _step_time(self, c: Configuration) -> StepTime:
@@ -422,7 +467,8 @@ class Pricer:
             time = self._step_time(c)
             return c.num_parts * time.fixed + items * time.per_item
         step, counted = self._step_work
-        return items / counted * max(step.nbytes / self.machine.gamma, step.flops / self.machine.flops)
+        of_batch = max(step.nbytes / self.machine.gamma, step.flops / self.machine.flops)
+        return items / counted * of_batch + step.optimizer_bytes / self.machine.gamma
 
     @cached_property
     def _step_work(self) -> tuple[StepWork, int]:
@@ -467,7 +513,7 @@ class _Rows:
         self._asked = sampled.inputs.value * parts.inputs
         self._repeats = parts.inputs
         self.items = sampled.work.value * parts.work
-        self.device_bytes, self.exchange_seconds = 0, 0.0
+        self.device_bytes, self.missed, self.exchange_seconds = 0, 1.0, 0.0
         self.host_bytes = pricer.graph_bytes + pricer.feature_bytes
         self.read_seconds = self.copy_seconds = 0.0
         self.ahead_seconds = 0.0
@@ -502,8 +548,10 @@ class _Rows:
         options: dict[str, Any] = {"rows": hottest, "warmup": 0 if c.cache == "static" else 0.5}
         size = len(self._pricer.counts.data.x)
         found = simulate_cache(trace, c.cached_rows, policy=c.cache, semantics="batch", num_rows=size, **options)
-        missed = self._asked * found.miss_rate
-        self.device_bytes = c.cached_rows * (self._row_bytes + _INDEX_BYTES)
+        self.missed = found.miss_rate
+        missed = self._asked * self.missed
+        self.device_bytes = c.cached_rows * self._row_bytes
+        self.host_bytes += size * _INDEX_BYTES
         self.link_bytes = {"host": missed * self._row_bytes, "device": (self._asked - missed) * self._row_bytes}
         self._from_host(missed, self._batch_bytes)
 
@@ -558,7 +606,8 @@ class _Rows:
         ids = self._sampled.trace.ids
         reads = placement.count_reads(0, ids).double() / len(ids) * self._asked
         own, peers, host = float(reads[0]), float(reads[1:-1].sum()), float(reads[-1])
-        self.device_bytes = c.placed_rows * (self._row_bytes + _INDEX_BYTES)
+        self.device_bytes = c.placed_rows * self._row_bytes
+        self.host_bytes += len(pricer.counts.data.x) * _INDEX_BYTES
         self.link_bytes = {"host": host * self._row_bytes, "peer": peers * self._row_bytes}
         self.link_bytes["device"] = own * self._row_bytes
         self._from_host(host, self._batch_bytes)

@@ -270,7 +270,7 @@ def _loop(c: Configuration, counts: Counts, device: str, step: str) -> list[str]
             "    for _, mb, held in ahead:",
             f"{body}        yield {train.format(batch, 'held', 'y')}",
         ]
-    if device == "cpu" or step:
+    if not c.prefetched:
         return [
             "",
             "",
@@ -283,7 +283,7 @@ def _loop(c: Configuration, counts: Counts, device: str, step: str) -> list[str]
         "",
         "def epoch(number):",
         "    fetched = wb.training.fetch_rows(loader.epoch(number), x, y)",
-        f'    for _, item in wb.prefetch(fetched, device="{device}"):',
+        f'    for _, item in wb.prefetch(fetched, depth={c.prefetched - 1}, device="{device}"):',
         f"        yield {train.format('item.batch', 'item.x', 'item.y')}",
     ]
 
@@ -317,7 +317,9 @@ def _on_ranks(c: Configuration, counts: Counts, device: str, epochs: int, what: 
     cooperating = c.spread == "cooperation"
     batch = counts.batch_size * (c.devices if cooperating else 1)
     lines = [
-        _head(c, what, "from pathlib import Path\n\n"),
+        _head(
+            c, what, "from pathlib import Path\n" + "from tempfile import mkdtemp\n" * (c.reading != "memory") + "\n"
+        ),
         *_needed(c, device),
         "",
         "def train(config):",

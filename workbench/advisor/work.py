@@ -25,12 +25,14 @@ class StepWork(NamedTuple):
     """Work of a training step.
 
     Args:
-        nbytes: bytes that its operations read and write.
+        nbytes: bytes that its operations read and write, but those of the optimizer.
+        optimizer_bytes: bytes that the optimizer reads and writes, whatever the batch.
         flops: floating-point operations of its matrix products.
         widths: bytes of a row that each layer reads, input layer first; none for modules that read no blocks.
     """
 
     nbytes: float
+    optimizer_bytes: float
     flops: float
     widths: tuple[int, ...]
 
@@ -47,7 +49,7 @@ def step_work(model: nn.Module, mb: MiniBatch, x: Any, y: Any, loss_fn: Callable
     """
     model = copy.deepcopy(model).cpu()
     optimizer = torch.optim.Adam(model.parameters())
-    rows, counted, inside = [], _CountBytes(), set[nn.Module]()
+    rows, counted, inside, before = [], _CountBytes(), set[nn.Module](), list[int]()
 
     def note(module: nn.Module, args: tuple[Any, ...]) -> None:
         if module in inside:  # its work is that of the layer around it
@@ -61,11 +63,13 @@ def step_work(model: nn.Module, mb: MiniBatch, x: Any, y: Any, loss_fn: Callable
     with deferred_interrupt(), ExitStack() as stack:
         for module in model.modules():
             stack.callback(module.register_forward_pre_hook(note).remove)
+        optimizer.register_step_pre_hook(lambda *_: before.append(counted.nbytes))
         flops = stack.enter_context(FlopCounterMode(display=False))
         stack.enter_context(counted)
         train_step(model, mb, x, y, loss_fn, optimizer)
     aggregated = sum(2 * edges * nbytes for edges, nbytes in rows)  # by kernels of the library, forward and backward
-    return StepWork(counted.nbytes + aggregated, float(flops.get_total_flops()), tuple(nbytes for _, nbytes in rows))
+    widths = tuple(nbytes for _, nbytes in rows)
+    return StepWork(before[0] + aggregated, counted.nbytes - before[0], float(flops.get_total_flops()), widths)
 
 
 class _CountBytes(TorchDispatchMode):

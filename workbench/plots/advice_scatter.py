@@ -80,7 +80,7 @@ def _finding(advice: Advice) -> str:
     best, plain = advice.best, advice.plain
     if plain is None or not plain.fits or plain is best:
         needed = "" if plain is best else "; the plain program does not fit"
-        return f"Fastest: {best.configuration}{needed}"
+        return f"Advised: {best.configuration}{needed}"
     return f"{best.configuration}: {plain.epoch_seconds / best.epoch_seconds:.2f} times as fast as the plain program"
 
 

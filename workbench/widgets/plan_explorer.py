@@ -250,7 +250,7 @@ def advice_explorer(advice: Advice, *, devices: Sequence[int] = (1, 2, 4, 8)) ->
         devices: choices of the number of devices.
     """
     pricer = advice.pricer
-    peak = min((one.peak_bytes for one in advice.priced), default=0) or pricer.memory_bytes
+    peak = min((one.peak_bytes for one in advice.priced if one.can_be_priced), default=pricer.memory_bytes)
     data = pricer.graph_bytes + pricer.feature_bytes
     return explore(
         partial(advice_view, advice),
