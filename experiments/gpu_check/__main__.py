@@ -25,6 +25,7 @@ from experiments.gpu_check.parts import (
     passed_before,
 )
 from experiments.gpu_check.summary import exit_status, headline, write_summary
+from workbench.experiment.config import known_device
 from workbench.experiment.environment import check_device
 from workbench.files import write_file
 from workbench.paths import project_root
@@ -45,11 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", metavar="PART", help="names of parts, such as gpu_check/parity")
     chosen = parser.parse_args(arguments)
     try:
-        check_device(chosen.device)
-    except RuntimeError as error:
+        check_device(known_device(chosen.device))
+    except (RuntimeError, ValueError) as error:
         parser.error(str(error))
     folder = chosen.output.absolute()
     found = parts(chosen.device, folder / RUNS, small=chosen.small)
+    names = [part.name for part in found]
+    if unknown := [name for name in chosen.only or () if name not in names]:
+        parser.error(f"--only: no part is named {unknown[0]}; choose from {', '.join(names)}")
     wanted = [part for part in found if not chosen.only or part.name in chosen.only]
     try:
         results = run_parts(wanted, chosen.device, folder, chosen.seconds)

@@ -5,7 +5,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -215,10 +217,10 @@ def _passed_file(store: Path) -> Path:
 
 
 def _state(part: Part, device: str) -> str:
-    """Of all that decides whether a program passes: its command, the device, the sources."""
-    found = sha256("\0".join([*part.command, device_name(device)]).encode())
-    for folder in ("workbench", "experiments", "tests"):
-        for file in sorted((project_root() / folder).rglob("*.py")):
+    """Of what decides whether a program passes: its command, the device, torch, sources and grids."""
+    found = sha256("\0".join([*part.command, device_name(device), version("torch")]).encode())
+    for folder, kind in product(("workbench", "experiments", "tests"), ("*.py", "*.yaml")):
+        for file in sorted((project_root() / folder).rglob(kind)):
             found.update(str(file.relative_to(project_root())).encode() + b"\0" + file.read_bytes())
     return found.hexdigest()
 

@@ -122,3 +122,10 @@ def test_rows_are_divided_by_owner(tmp_path: Any) -> None:
         wb.features.split_rows(X, owner[1:], tmp_path / "other")
     with pytest.raises(FileExistsError):
         wb.features.split_rows(X, owner, tmp_path / "rows")
+
+
+def test_owners_of_a_narrow_dtype_may_have_more_parts_than_it_has_values(tmp_path: Any) -> None:
+    owner = torch.arange(NODES, dtype=torch.int8) % 3
+    folders = wb.features.split_rows(X, owner, tmp_path / "rows", num_parts=258)
+    sizes = [len(wb.MappedRows(folder)) for folder in folders]
+    assert sizes[:3] == owner.long().bincount().tolist() and not any(sizes[3:])

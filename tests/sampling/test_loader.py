@@ -54,6 +54,8 @@ def test_bad_input_is_refused_at_the_call() -> None:
         wb.batches(GRAPH, torch.tensor([2, 3, 2]), sampler=SAMPLER, batch_size=2)
     with pytest.raises(ValueError, match="depth is 0"):
         wb.prefetch([], depth=0)
+    with pytest.raises(ValueError, match="device is 'nonsense', which can't be used here"):
+        wb.prefetch([], device="nonsense")
 
 
 def test_prefetch_keeps_order_and_length() -> None:

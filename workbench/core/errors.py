@@ -17,6 +17,7 @@ from torch import Tensor
 
 from workbench.core.suggestions import unknown
 from workbench.core.units import format_bytes, parse_bytes
+from workbench.error_text import text_of
 from workbench.kernels.buffers import bounds
 from workbench.kernels.csr import first_decrease
 
@@ -225,6 +226,19 @@ def check_seed(seed: int, name: str = "seed") -> int:
     if not -(2**63) <= seed < 2**63:
         raise ValueError(f"{name} is {seed}; it must be in [-2**63, 2**63), so that no two seeds give the same numbers")
     return int(seed)
+
+
+def check_device(name: str, device: str | torch.device) -> torch.device:
+    """Return a device after checking that tensors can be allocated there.
+
+    Args:
+        device: "cpu", "cuda", "cuda:1" or the like.
+    """
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = text_of(error).partition("\n")[0]
+        raise ValueError(f'{name} is {str(device)!r}, which can\'t be used here: {reason}; pass "cpu"') from None
 
 
 def check_type(name: str, value: object, kind: Any, remedy: str) -> None:

@@ -44,13 +44,14 @@ class DataConfig(Strict):
         return load_dataset(**self.model_dump(exclude={"otherwise"}))
 
 
-def _device(name: str) -> str:
+def known_device(name: str) -> str:
+    """Return the name of a device after checking that torch knows it."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise ValueError(f"device {name!r} is not known; choose cpu, cuda or cuda:N, such as cuda:1")
     return name
 
 
-Device = Annotated[str, AfterValidator(_device)]
+Device = Annotated[str, AfterValidator(known_device)]
 """A device that torch names."""
 
 

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_at_least, check_fits, check_ids
+from workbench.core.errors import check_at_least, check_device, check_fits, check_ids
 from workbench.core.machine import Traffic
 from workbench.core.shared_storage import move_packed
 from workbench.core.trace import AccessTrace
 from workbench.core.units import format_bytes
 from workbench.features.cache.policies import MAX_CAPACITY, make_machine
 from workbench.features.memory_rows import as_store
-from workbench.features.protocols import FeatureStore, Stageable, WrappedStore, check_device, check_rows, check_store
+from workbench.features.protocols import FeatureStore, Stageable, WrappedStore, check_rows, check_store
 from workbench.features.stage import StagedRows, stage_ids
 from workbench.kernels.buffers import to_device, uninitialised
 from workbench.kernels.gather import gather_rows, gather_unchecked

@@ -300,7 +300,7 @@ def split_rows(
     if num_parts is not None:
         check_at_least("num_parts", num_parts, 1)
     check_vector("owner", owner, None, (torch.int8, torch.int16, torch.int32, torch.int64))
-    store, owner = as_store(x), owner.cpu()
+    store, owner = as_store(x), owner.cpu().long()  # a narrow dtype can't be compared with every part
     if len(store) != len(owner):
         raise ValueError(f"x has {len(store)} rows and owner {len(owner)}; pass the rows and the owner of every node")
     if (bad := find_out_of_range(owner, 0, 1 << 31 if num_parts is None else num_parts)) is not None:

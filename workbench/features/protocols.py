@@ -7,7 +7,6 @@ from torch import Tensor
 
 from workbench.core.errors import check_type
 from workbench.core.machine import Traffic
-from workbench.error_text import text_of
 
 
 class FeatureStore(Protocol):
@@ -142,16 +141,3 @@ def check_rows(name: str, rows: Tensor, store: FeatureStore, count: int, *, on_d
         raise ValueError(f"{name} requires a gradient, but rows are copied to it without one; pass {name}.detach()")
     if on_device and any(not stride and size > 1 for stride, size in zip(rows.stride(), rows.shape, strict=True)):
         raise ValueError(f"{name} is expanded: several of its rows or values share memory; pass {name}.clone()")
-
-
-def check_device(name: str, device: str | torch.device) -> torch.device:
-    """Return a device after checking that tensors can be allocated there.
-
-    Args:
-        device: "cpu", "cuda", "cuda:1" or the like.
-    """
-    try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        reason = text_of(error).partition("\n")[0]
-        raise ValueError(f'{name} is {str(device)!r}, which can\'t be used here: {reason}; pass "cpu"') from None

@@ -88,10 +88,13 @@ def gather_rows_torch(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> T
 
 
 def gather_unchecked(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Compute `gather_rows` for ids in [0, n) on the device of `x`: in plain torch, or in Triton where it can."""
+    """Compute `gather_rows` for ids in [0, n) on the device of `x`: in plain torch, or in Triton where it can.
+
+    Triton has no complex numbers.
+    """
     x = x if out is None else x.detach()
     kernels, is_plain = fused(x), x.is_contiguous() and (out is None or out.is_contiguous())
-    if kernels is None or not is_plain or (x.requires_grad and torch.is_grad_enabled()):
+    if kernels is None or not is_plain or x.is_complex() or (x.requires_grad and torch.is_grad_enabled()):
         return torch.index_select(x, 0, ids, out=out)
     return kernels.gather_rows(x.detach(), ids, out)
 

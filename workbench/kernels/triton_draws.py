@@ -1,7 +1,7 @@
 """Fused kernels of the uniform draw on a GPU, in Triton: the hashes of a row's draws, and Floyd's algorithm.
 
 In plain torch the same takes about 60 small kernels per layer, whose intermediates go through memory. CUDA builds of
-torch bring Triton. Nothing imports this module but `workbench.sampling.uniform`, for its first draw on a GPU; the torch
+torch bring Triton. `workbench.kernels.jit.triton_kernels` imports this module for the first draw on a GPU; the torch
 form is the oracle, and what runs where Triton is missing.
 """
 
@@ -37,7 +37,8 @@ def picks(key: int, nodes: Tensor, degrees: Tensor, count: int, *, replace: bool
         arrays = out, nodes.contiguous(), degrees.contiguous()
         grid = (triton.cdiv(len(nodes), _ROWS),)
         kernel: Any = _pick_rows
-        kernel[grid](*arrays, key, len(nodes), count, replace, width, _ROWS)
+        with torch.cuda.device_of(nodes):  # Triton launches on the current one
+            kernel[grid](*arrays, key, len(nodes), count, replace, width, _ROWS)
     return out
 
 

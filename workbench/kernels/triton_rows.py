@@ -27,7 +27,7 @@ def gather_rows(x: Tensor, ids: Tensor, out: Tensor | None = None) -> Tensor:
     """Gather `x[ids]`.
 
     Args:
-        x: [n, …] of any dtype, contiguous.
+        x: [n, …] of any dtype but complex ones, contiguous.
         ids: int64 or int32 [m] on the device of `x`, in [0, n), which is not checked.
         out: [m, …] in the dtype of `x`, contiguous; None to allocate it.
     """

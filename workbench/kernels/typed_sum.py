@@ -1,8 +1,8 @@
 """Sums over typed edges whose messages depend on the edge's type, with exact gradients: the aggregations of R-GCN.
 
 Forward: `out[r] = Σ_{e in row r} weight[e] · T(type[e]) · x[source(e)]`, where an `Operation` defines the linear maps T
-by their parameters. Neither direction stores a message per edge, and every sum runs in a fixed order of edges, so the
-result does not depend on the number of threads.
+by their parameters. On the CPU neither direction stores a message per edge, and every sum runs in a fixed order of
+edges, so the result does not depend on the number of threads.
 """
 
 from collections.abc import Callable

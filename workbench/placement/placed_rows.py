@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_at_least, check_ids, check_type
+from workbench.core.errors import check_at_least, check_device, check_ids, check_type
 from workbench.core.machine import Traffic
 from workbench.core.units import format_bytes
 from workbench.distributed.group import Group, all_to_all, exchange_ids, get_rank, get_world_size
 from workbench.distributed.progress import in_phase
 from workbench.features.memory_rows import MemoryRows, as_store
-from workbench.features.protocols import FeatureStore, WrappedStore, check_device, check_rows, check_store
+from workbench.features.protocols import FeatureStore, WrappedStore, check_rows, check_store
 from workbench.features.stage import StagedRows, stage_ids
 from workbench.kernels.gather import gather_rows
 from workbench.kernels.relabel import IdIndex
@@ -126,7 +126,7 @@ class PlacedRows(WrappedStore):
     def counts(self) -> Tensor:
         """int64 [num_devices + 1], rows read since the store was made: from each device's buffer, last from the host.
 
-        `placement.problem.costs[rank] @ counts` is what they cost.
+        `placement.problem.costs[rank] @ counts.double()` is what they cost.
         """
         with self._lock:
             return self._counts.clone()

@@ -93,7 +93,7 @@ class Placement:
     def count_reads(self, device: int, ids: Tensor) -> Tensor:
         """Count where a device reads rows from, without reading them.
 
-        `problem.costs[device] @ counts` is what the reads cost.
+        `problem.costs[device] @ counts.double()` is what the reads cost.
 
         Args:
             device: number of the device.

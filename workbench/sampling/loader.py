@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_at_least, check_ids, check_type
+from workbench.core.errors import check_at_least, check_device, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.buffers import copy_stream, to_device
@@ -144,7 +144,7 @@ def prefetch(iterable: Iterable[T], depth: int = 2, *, device: torch.device | st
     """
     check_at_least("depth", depth, 1)
     check_type("iterable", iterable, Iterable, "which is not iterable; pass batches(…), a list or a generator")
-    return Prefetched(iterable, depth, None if device is None else torch.empty(0, device=device).device)
+    return Prefetched(iterable, depth, None if device is None else check_device("device", device))
 
 
 class Prefetched(Generic[T]):

@@ -219,3 +219,27 @@ def test_a_bare_machine_runs_every_part(tmp_path: Path) -> None:
     assert {part["status"] for part in summary["parts"]} == {PASSED}
     assert len(summary["parts"]) == 18, "two of 20 need METIS"
     assert len(FileStore(tmp_path / "check" / RUNS).runs()) > 50
+
+
+def test_a_value_that_is_not_a_number_on_the_device_is_no_agreement() -> None:
+    expected, found = [torch.ones(1), torch.ones(1)], [torch.ones(1), torch.full((1,), float("nan"))]
+    for to_largest in (False, True):
+        difference = parity.compare_values(expected, found, to_largest=to_largest)["difference"]
+        assert difference != difference
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--device", "cpu", "--only", "gpu_check/partity"],
+            "no part is named gpu_check/partity; choose from",
+        ),
+        (["--device", "gpu"], "device 'gpu' is not known"),
+        (["--device", "cuda:x"], "device 'cuda:x' is not known"),
+    ],
+)
+def test_what_is_misspelt_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2 and said in capsys.readouterr().err
