@@ -126,7 +126,10 @@ def test_reproduce_runs_every_sweep_once_and_writes_the_report(run, calls, tmp_p
     status, out, _ = run("reproduce", "--output", page)
     assert status == 0 and len(calls()) == 3
     assert re.match(r"1/1 toys/fig1, fig2  \d+\.\d s  ✓ 2 × held$", out.splitlines()[0])
-    assert "2 figures at smoke: 2 held" in out and "not run by this: real (minutes per figure), paper (needs" in out
+    assert (
+        "2 figures at smoke: 2 held" in out
+        and "not run by this: real (minutes to hours per figure), paper (needs" in out
+    )
     assert page.read_text().count("The square grows with the number.") >= 1 and str(page) in out
     assert out.splitlines()[1].startswith(f"first picture: {page.as_uri()}"), "to look at while the rest runs"
     assert "`make lab` for the notebooks" in out

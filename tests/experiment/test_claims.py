@@ -340,3 +340,15 @@ def test_nothing_untrained_is_compared():
     assert claims.once_trained(compared, learnt(table)) == [learnt(table), *compared]
     shown, *rest = claims.once_trained(compared, learnt(table.assign(majority=0.9)))
     assert {one.verdict for one in (shown, *rest)} == {"not trained"} and not any(one.counts for one in rest)
+
+
+def test_a_winner_without_any_value_is_lost():
+    lost = TABLE.assign(bytes=TABLE.bytes.where(TABLE.method != "reg"))
+    for found in (least(lost), ratio(lost, median=1.0)):
+        assert not found.held and "bytes of 2 rows is missing" in found.evidence.replace("rows are", "rows is")
+
+
+def test_a_series_of_one_point_is_the_worst():
+    table = pd.DataFrame({"data": ["x", "x", "y"], "k": [1, 2, 1], "bytes": [1.0, 2.0, 5.0]})
+    found = claims.monotone("n", "s", table, value="bytes", along="k", by=["data"])
+    assert not found.held and "the worst, data y" in found.evidence

@@ -130,3 +130,10 @@ def test_named_methods_and_models_are_checked():
         config(dataset="cora", method="regg", model="gat")  # pyright: ignore[reportCallIssue, reportArgumentType]
     with pytest.raises(ValidationError, match="'sage' is not known"):
         config(dataset="cora", method="reg", model="sage")  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def test_a_grid_may_have_repetitions_of_its_own():
+    size = SizeSpec(sweep=[{"number": [1]}, {"number": [2], "repetition": [4, 5, 6]}], repetitions=2)
+    spec = Spec(title="x", source="x", claim="x", sizes={"smoke": size})
+    points = [point for grid in grids(spec, "smoke") for point in grid.points()]
+    assert [(p["number"], p["repetition"]) for p in points] == [(1, 0), (1, 1), (2, 4), (2, 5), (2, 6)]

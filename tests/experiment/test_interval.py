@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from workbench.experiment.interval import mean_differences, mean_intervals
+from workbench.experiment.interval import decided_within, mean_differences, mean_intervals, runs_to_decide
 
 # Two-sided 95 % points of Student's t by degrees of freedom, as printed in tables.
 T_95 = {1: 12.706, 2: 4.303, 4: 2.776, 9: 2.262}
@@ -84,3 +84,14 @@ def test_values_that_are_all_the_same_have_an_interval_without_width() -> None:
 def test_differences_refuse_a_confidence_in_percent() -> None:
     with pytest.raises(ValueError, match="confidence is 95"):
         mean_differences(two_ways(HAND), **SETTINGS, confidence=95)
+
+
+def test_a_mean_beyond_the_margin_needs_the_runs_that_refute_the_bound() -> None:
+    table = pd.DataFrame({"case": "x", "v": [0.0, 0.02, 0.04]})
+    found = decided_within("n", "s", table, value="v", by=["case"], most=0.0, margin=0.01)
+    assert not found.decided
+    number = runs_to_decide(0.02, 0.02, most=0.0)
+    assert number is not None and number < 15 and f"about {number} runs would decide" in found.evidence
+    near = decided_within("n", "s", table.assign(v=table.v - 0.025), value="v", by=["case"], most=0.0, margin=0.01)
+    number = runs_to_decide(-0.005, 0.02, most=0.01)
+    assert f"about {number} runs would decide" in near.evidence, "one that may hold is held within the margin"

@@ -19,6 +19,7 @@ from workbench.experiment.needs import check_needs, expected_batch, expected_sec
 from workbench.experiment.recorded import recorded
 from workbench.report import expected_time
 from workbench.standin.build import required_bytes
+from workbench.standin.catalog import STANDINS
 
 SWEEPS = [name for name in all_figures.SWEEPS if "paper" in FIGURES[name].spec.sizes]
 
@@ -135,3 +136,12 @@ def test_seconds_follow_from_a_recorded_table() -> None:
     real, paper = (figure.points(size) for size in ("real", "paper"))
     small, large = (expected_seconds(points, kept, real) for points in (real, paper))
     assert small is not None and large is not None and large > small > 0
+
+
+@pytest.mark.usefixtures("bare")
+def test_the_scale_that_fits_is_below_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "available_bytes", lambda: 1 << 20)
+    default = STANDINS["synthetic-papers100M"].default_scale
+    with pytest.raises(CapacityError, match=r"dataset\.scale=") as error:
+        check_needs([config(dataset={"name": "synthetic-papers100M"})], "here")
+    assert float(str(error.value).rpartition("=")[2]) < default

@@ -1,6 +1,7 @@
 """Points on a Ray cluster: same rows, same store, same resume. A fake has Ray's interface; the slow test has Ray."""
 
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -144,3 +145,13 @@ def test_points_run_on_a_real_cluster(toys, store: FileStore, calls, monkeypatch
         assert sorted(calls()) == ["1 0", "2 0", "3 0", "4 0"]
     finally:
         ray.shutdown()
+
+
+def test_a_worker_has_the_only_gpu_that_it_sees(toys, store, cluster):
+    experiment = load_experiment("toys/fig1")
+    (task,) = experiment.tasks(overrides={"number": [1]})
+    given = replace(task, point=replace(task.point, config={**task.point.config, "device": "cuda:1"}))
+    orders = [
+        parallel._order(given, limits) for limits in (parallel.ProcessLimits(executor="ray"), parallel.ProcessLimits())
+    ]
+    assert [order.config["device"] for order in orders] == ["cuda", "cuda:1"]

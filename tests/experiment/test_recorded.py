@@ -300,3 +300,17 @@ def test_of_a_confirmed_table_whose_grid_grew_the_rest_alone_is_run_and_the_tabl
     kept = kept_runs(load_experiment("toys/fig1").tasks())
     once_more = record(load_experiment("toys/fig1").runs(store=FileStore(toys / "more.jsonl"), kept=kept))
     assert read_recorded(once_more).provenance() == again.provenance(), "of the first points it is still told"
+
+
+def test_data_sets_of_one_name_are_told_apart(runs, store):
+    """Such as one stand-in at two scales."""
+    tasks = load_experiment("toys/fig1").tasks()
+    info = runs[0].point.dataset
+    other = replace(info, num_nodes=info.num_nodes + 1, fingerprint="0123456789abcdef")
+    both = [*runs[:-1], replace(runs[-1], point=replace(runs[-1].point, dataset=other))]
+    tasks = [*tasks[:-1], replace(tasks[-1], point=replace(tasks[-1].point, dataset=other))]
+    record(both)
+    (table,) = recorded("toys/fig1")
+    told = str(table.about["datasets"]["tiny"])  # pyright: ignore[reportIndexIssue]
+    assert told.startswith("4 nodes, 3 edges, ") and "; 5 nodes, 3 edges, " in told
+    assert len(kept_runs(tasks)) == len(tasks)

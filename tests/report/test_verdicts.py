@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from workbench.cli.reproduction import closing_lines, not_held_line
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.figure_loader import experiment_names, load_experiment
 from workbench.experiment.finding import Finding
@@ -192,3 +193,25 @@ def test_every_paper_has_recorded_smoke_findings_of_all_its_figures() -> None:
     reproduced = [name for name in experiment_names() if not name.startswith(BENCHMARKS)]
     recorded = [name for paper in PAPERS for name in read_smoke_findings(paper)]
     assert recorded == reproduced, "run `make figures`"
+
+
+def test_a_statement_without_evidence_has_no_empty_brackets(figure: Experiment) -> None:
+    (one,) = verdicts([figure], {figure.name: [HELD, replace(LOST, evidence="")]})
+    assert "it never \\| does. *Why:*" in details(one)
+
+
+def test_numbers_without_a_counterpart_are_not_said_to_be_compared(figure: Experiment) -> None:
+    (one,) = verdicts([figure], {})
+    section = section_of_findings(one.experiment, "real", [HELD])
+    alone = replace(section, comparison=pd.DataFrame({"s": [0.5, 40.0]}))
+    assert "<summary>real: numbers here, 2 rows</summary>" in details(replace(one, sections=(alone,)))
+
+
+def test_at_size_smoke_neither_seconds_nor_sizes_did_not_hold(figure: Experiment) -> None:
+    late, small = (replace(LOST, name=name, **{name: True}) for name in ("timed", "sized"))
+    for size, not_held, undecided in (("smoke", [LOST], [late.name]), ("real", [LOST, late, small], [])):
+        section = section_of_findings(figure, size, [HELD, LOST, late, small])
+        assert [one.name for one in section.not_held] == [one.name for one in not_held]
+        assert [one.name for one in section.undecided] == undecided
+        assert ("differ in seconds" in closing_lines([section], size)[0]) == (size == "real")
+        assert "the runs are too few" not in not_held_line(section), "what was not measured needs no more runs"

@@ -86,3 +86,10 @@ def test_only_what_a_figure_draws_is_logged() -> None:
 def test_nan_is_shown() -> None:
     (value,) = metrics([{"loss": math.nan}])
     assert math.isnan(value.value)
+
+
+@pytest.mark.parametrize("column", ["ours", "betty", "measured", "whole", "dropin", "native", "anonymous"])
+def test_peaks_by_another_name_are_memory_too(column: str) -> None:
+    """They stand beside `estimated_bytes` and `peak_bytes` of the same tables."""
+    (value,) = metrics([{f"{column}_bytes": 2**20}])
+    assert value == Value(f"memory/{column}_MiB", 1.0, 0)

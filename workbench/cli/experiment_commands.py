@@ -189,7 +189,7 @@ def _closing(made: Any, lines: list[str], figures: list[Any], output: Path | Non
 
 
 def _size(name: str) -> str:
-    return {"paper": "paper (needs a CUDA GPU)", "real": "real (minutes per figure)"}.get(name, name)
+    return {"paper": "paper (needs a CUDA GPU)", "real": "real (minutes to hours per figure)"}.get(name, name)
 
 
 def _unavailable(sweep: Any, size: str) -> str:

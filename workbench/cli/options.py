@@ -182,7 +182,7 @@ _SWEEP_OPTIONS = [
         "--size",
         type=NameChoice(SIZES),
         default="smoke",
-        help="smoke: synthetic data, seconds; real: real graphs, minutes on a CPU; paper: the paper's setup on a GPU.",
+        help="smoke: synthetic data, seconds; real: real graphs, minutes to hours; paper: the paper's setup on a GPU.",
     ),
     click.option("--device", show_default="the size's device", help="cpu, cuda or cuda:N."),
     click.option(

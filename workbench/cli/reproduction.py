@@ -334,7 +334,7 @@ def closing_lines(sections: Sequence[Section], size: str) -> list[str]:
         size: "smoke", "real" or "paper".
     """
     counted = ", ".join(f"{count} {status}" for status, count in _counts(sections))
-    timed = sum(1 for section in sections if any(f.timed and not f.held for f in section.findings))
+    timed = sum(any(finding.timed for finding in section.not_held) for section in sections)
     seconds = f" ({timed} differ in seconds, which do not count)" if timed else ""
     head = f"{len(sections)} figure{'s' * (len(sections) != 1)} at {size}: {counted or 'none finished'}{seconds}"
     known = [one.name for one in sections if any(f.counts and f.name in one.deviations for f in one.not_held)]
@@ -354,7 +354,7 @@ def not_held_line(section: Section) -> str:
     missed = [f"not: {one.statement}" for one in section.not_held if one.counts and one.name not in section.deviations]
     unclear = []
     for reason, trained in (("undecided, the runs are too few", True), ("not trained: nothing is compared", False)):
-        count = sum(one.trained == trained for one in section.undecided)
+        count = sum(one.trained == trained for one in section.undecided if not one.timed or not trained)
         unclear += [f"{count} part{'s' * (count > 1)} {reason}"] if count else []
     return f"{section.symbol} {section.name}: {'; '.join([*missed, *unclear])}" if missed or unclear else ""
 

@@ -169,7 +169,7 @@ def monotone(
     changed = (total >= change * first.abs()) & ((total > 0) | (change == 0))
     right = (worst >= -tolerance) & changed
     kept = int(right.sum())
-    at = worst.mask(right & ~right.all(), float("inf")).idxmin()
+    at = worst.mask(right & ~right.all(), float("inf")).fillna(float("-inf")).idxmin()  # NaN: of a single point
     ends = series.loc[[at], columns].dropna(axis=1).iloc[0]
     points = table.groupby([*by, along])[named or along].first().loc[at]
     first, last = (
@@ -424,10 +424,10 @@ def _rivalry(
     """One row per case that has a rival, one column per method; the rivals in the table, with a value or not; and, for
     the evidence, those that are not."""
     cases: Any = _pivot(table, value, among, by)
-    if winner not in cases or not any(rival in cases for rival in rivals):
+    there = set(table[among])
+    if winner not in there or not any(rival in cases for rival in rivals):
         found = ", ".join(map(str, cases))
         raise ValueError(f"nothing to compare: the table's {among} are {found}; run {winner} and a rival")
-    there = set(table[among])
     absent = ", ".join(plain(rival) for rival in rivals if rival not in there)
     rivals = [rival for rival in rivals if rival in there]
     cases = cases.reindex(columns=[winner, *rivals]).dropna(subset=rivals, how="all")

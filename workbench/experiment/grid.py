@@ -105,8 +105,9 @@ def _set_all(found: list[Grid], key: str, value: Any) -> list[Grid]:
 
 
 def _all_axes(axes: Axes, seeds: list[int], repetitions: int) -> Axes:
-    """The axes with seeds and repetitions; an axis `seed` of the grid overrides the seeds of its size."""
-    return {**axes, "seed": axes.get("seed", seeds), "repetition": list(range(repetitions))}
+    """The axes with seeds and repetitions; an axis `seed` or `repetition` of the grid overrides those of its size."""
+    repeated = {"seed": seeds, "repetition": list(range(repetitions))}
+    return {**axes, **{name: axes.get(name, values) for name, values in repeated.items()}}
 
 
 def configs(

@@ -204,7 +204,7 @@ def decided_within(
     held, refuted = bool(inside.all()) and not len(lost), bool(outside.any()) or bool(len(lost))
     evidence = with_undefined(_evidence(found, value, by, least, most, margin, form), lost, value, by)
     if not (held or refuted):
-        evidence += _wanted(found, value, by, low, high, float(found.confidence.iloc[0]))
+        evidence += _wanted(found, value, by, (least, most), (low, high), float(found.confidence.iloc[0]))
     return Finding(name, statement, held, evidence, decided=held or refuted)
 
 
@@ -257,17 +257,28 @@ def expectation_agrees(
     return together if each.held else each
 
 
-def _wanted(found: Any, value: str, by: Sequence[str], least: float, most: float, confidence: float) -> str:
-    """What would decide: other runs of the cases that have one, and the number of runs of the case that needs most."""
+def _wanted(
+    found: Any,
+    value: str,
+    by: Sequence[str],
+    bounds: tuple[float, float],
+    with_margin: tuple[float, float],
+    confidence: float,
+) -> str:
+    """What would decide: other runs of the cases that have one, and the number of runs of the case that needs most.
+
+    A mean beyond the margin needs an interval outside of the bounds themselves, any other one within the margin.
+    """
     told = ""
     if len(single := found[found.runs < 2]):
         first = case_words(by, _case(single.iloc[0], by))
         told = f"; {len(single)} of {len(found)} cases have a single run, first {first}"
     unsure = found[~found.inside & ~found.outside & (found.runs > 1)]
-    numbers = {
-        _case(row, by): runs_to_decide(row[value], row["deviation"], least=least, most=most, confidence=confidence)
-        for _, row in unsure.iterrows()
-    }
+    numbers = {}
+    for _, row in unsure.iterrows():
+        least, most = with_margin if with_margin[0] <= row[value] <= with_margin[1] else bounds
+        number = runs_to_decide(row[value], row["deviation"], least=least, most=most, confidence=confidence)
+        numbers[_case(row, by)] = number
     if not numbers:
         return told
     case, number = max(numbers.items(), key=lambda item: item[1] or MOST_RUNS + 1)

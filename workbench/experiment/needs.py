@@ -80,10 +80,13 @@ def check_needs(points: Iterable[PointConfig], where: str) -> list[str]:
     config, most = max(found, key=lambda pair: pair[1].host_bytes)
     data = dataset_of(config)
     if data is not None and most.host_bytes > available_bytes() and not _is_built(data):
+        from workbench.standin.catalog import STANDINS
+
+        scale = data.scale or STANDINS[data.name].default_scale
         raise CapacityError(
             f"{where}: building {data.name} needs {format_bytes(most.host_bytes)} of memory, but "
             f"{format_bytes(available_bytes())} are available; pass a smaller one, such as --set dataset.scale="
-            f"{(data.scale or 1.0) * available_bytes() / most.host_bytes / 2:.1g}"
+            f"{scale * available_bytes() / most.host_bytes / 2:.1g}"
         )
     steps = [(each.device_bytes, config) for config, each in found if each.device_bytes is not None]
     return _too_large(steps) if steps else []

@@ -49,7 +49,8 @@ class ProcessLimits:
 
     Args:
         jobs: points that run at a time, at least 1; they share the cores.
-        time_limit_seconds: after which a point is stopped, from the start of its process; None: never.
+        time_limit_seconds: after which a point is stopped, from the start of its process or, of a cluster, from when it
+            was handed over: it may wait there for CPUs that others use; None: never.
         executor: "processes" of this machine, or workers of a "ray" cluster that share its file system.
     """
 
@@ -166,7 +167,10 @@ def _order(task: Task, limits: ProcessLimits) -> Order:
 
     point, threads = task.point, limits.kernel_threads()
     torch_threads = threads if limits.executor == "ray" else limits.threads(torch.get_num_threads())
-    return Order(point.sweep, point.config, point.tags["code"], READ_AT, threads, torch_threads)
+    config = point.config
+    if limits.executor == "ray" and str(config.get("device", "cpu")).startswith("cuda"):
+        config = {**config, "device": "cuda"}  # the only one that a worker sees
+    return Order(point.sweep, config, point.tags["code"], READ_AT, threads, torch_threads)
 
 
 def _is_late(one: _Active, limits: ProcessLimits) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from io import StringIO
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from workbench.experiment.grid import rows_of_points, settings, varying
 from workbench.experiment.table import table_of
 from workbench.files import write_file
 from workbench.paths import results_folder, shown_path
-from workbench.tracking.record import FINISHED, Point, Run
+from workbench.tracking.record import FINISHED, DatasetInfo, Point, Run
 
 SCHEMA = 1
 _NOT_KEPT = ["status", "error", "run_id"]
@@ -197,7 +198,7 @@ def _is_of(table: Recorded, task: Task) -> bool:
     """Whether a table is of the device and the data set of a point."""
     point, data = task.point, table.about.get("datasets")
     told = data.get(point.dataset.name, "") if point.dataset and isinstance(data, dict) else ""
-    same_data = point.dataset is None or told.endswith(f"sha256 {point.dataset.fingerprint}")
+    same_data = point.dataset is None or f"sha256 {point.dataset.fingerprint}" in told
     return table.file == _file(point) and same_data
 
 
@@ -331,6 +332,7 @@ def _about(runs: list[Run]) -> dict[str, object]:
     names = dict.fromkeys(name for run in reversed(runs) for name in run.point.tags)
     tags = {name: sorted({run.point.tags.get(name, "") for run in runs}) for name in names}
     datasets = {run.point.dataset for run in runs if run.point.dataset is not None}
+    datasets = sorted(datasets, key=lambda d: (d.name, d.num_nodes, d.num_edges, d.fingerprint))
     code = load_experiment(runs[0].point.sweep).code()
     return {
         "schema": SCHEMA,
@@ -339,11 +341,12 @@ def _about(runs: list[Run]) -> dict[str, object]:
         "date": _date(runs),
         **{name: values[0] if len(values) == 1 else values for name, values in tags.items()},
         **({"definitions": code.short()} if tags.get("code") == [code.digest] else {}),
-        "datasets": {
-            d.name: f"{d.num_nodes:,} nodes, {d.num_edges:,} edges, {d.source}, sha256 {d.fingerprint}"
-            for d in sorted(datasets, key=lambda d: d.name)
-        },
+        "datasets": {name: "; ".join(map(_described, same)) for name, same in groupby(datasets, key=lambda d: d.name)},
     }
+
+
+def _described(data: DatasetInfo) -> str:
+    return f"{data.num_nodes:,} nodes, {data.num_edges:,} edges, {data.source}, sha256 {data.fingerprint}"
 
 
 def _date(runs: Sequence[Run]) -> str:

@@ -2,7 +2,7 @@
 
 A document marks them by `<!-- generated: NAME -->` and `<!-- end of generated -->`. All are functions of the recorded
 tables and of the smoke size's findings and seconds, which `--smoke` records after running it. In the notebook of a
-figure, the result box and the code of one point are generated outputs.
+figure, the result box, the code of one point and the findings of recorded tables are generated outputs.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from workbench.experiment.recorded import TIMINGS, Recorded, recorded
 from workbench.files import write_file
 from workbench.paths import project_root, shown_path
 from workbench.report.expected_time import smoke_seconds, write_smoke_seconds
-from workbench.report.notebook import box_of, point_text, verdict_line
+from workbench.report.notebook import box_of, findings_text, point_text, verdict_line
 from workbench.report.tables import markdown_table
 from workbench.report.verdicts import (
     FigureVerdicts,
@@ -69,7 +69,15 @@ def with_generated_outputs(text: str, figure: FigureVerdicts) -> str:
             cell["outputs"] = [_markdown_output(verdict), *drawn, _markdown_output(box)]
         elif last == "notebook.point(exp)":
             cell["outputs"] = [_markdown_output(point_text(figure.experiment))]
+        elif last.startswith("notebook.recorded_tables(exp"):
+            shown = [each["data"] for each in cell["outputs"] if _is_findings(each.get("data", {}))]
+            for data, kept in zip(shown, recorded(figure.experiment.sweep.name), strict=False):
+                data["text/markdown"] = findings_text(figure.experiment, kept.table, size=kept.size).splitlines(True)
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _is_findings(data: dict[str, Any]) -> bool:
+    return "".join(data.get("text/markdown", [])).startswith("| statement | verdict |")
 
 
 def _markdown_output(shown: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import pandas as pd
 
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.figure_spec import SIZES
-from workbench.experiment.finding import judged
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.paths import shown_path
 from workbench.report.expected_time import about, expected_seconds
@@ -55,7 +54,18 @@ def findings(experiment: Experiment, table: pd.DataFrame, *, size: str) -> None:
         table: rows of its sweep.
         size: size of the rows, "smoke", "real" or "paper", whose deviations apply.
     """
-    _show_markdown(markdown_table(experiment.findings(table, size=size)))
+    _show_markdown(findings_text(experiment, table, size=size))
+
+
+def findings_text(experiment: Experiment, table: pd.DataFrame, *, size: str) -> str:
+    """Returns what `findings` displays.
+
+    Args:
+        experiment: the figure.
+        table: rows of its sweep.
+        size: size of the rows, "smoke", "real" or "paper", whose deviations apply.
+    """
+    return markdown_table(experiment.findings(table, size=size))
 
 
 def recorded_tables(experiment: Experiment, *, compare: bool = False) -> None:
@@ -154,7 +164,9 @@ def box_of(experiment: Experiment, sections: Sequence[Section]) -> str:
         sections: its recorded verdicts, one per size.
     """
     spec, known = experiment.spec, experiment.sweep.spec.sizes
-    parts = [f"**Claim.** {escaped(spec.claim)} *({experiment.paper}, {escaped(spec.source)})*"]
+    source = experiment.paper
+    source += f", {escaped(spec.source)}" if spec.source.lower() != source.lower() else ""
+    parts = [f"**Claim.** {escaped(spec.claim)} *({source})*"]
     parts += [part for section in sections for part in _section(section)]
     missing = [size for size in SIZES if size in known and size not in {section.size for section in sections}]
     parts += [f"– **{size}**: {NOT_RUN}" for size in missing]
@@ -163,7 +175,7 @@ def box_of(experiment: Experiment, sections: Sequence[Section]) -> str:
 
 
 def _section(section: Section) -> list[str]:
-    failed = [one for one in judged(section.findings, section.size) if not one.held]
+    failed = [one for one in section.counted if not one.held]
     head = f"{section.symbol} **{section.size}**{_device(section)}: {', '.join(_status(section))}"
     if not failed:
         return [head]
@@ -174,9 +186,11 @@ def _section(section: Section) -> list[str]:
 
 def _status(section: Section) -> tuple[str, str]:
     """The verdict, and how many statements hold."""
-    counted = judged(section.findings, section.size)
     points = " ({} of {} points)".format(*section.points) if section.is_incomplete and section.points else ""
-    return section.status + points, f"{sum(finding.held for finding in counted)} of {len(counted)} statements hold"
+    return (
+        section.status + points,
+        f"{sum(finding.held for finding in section.counted)} of {len(section.counted)} statements hold",
+    )
 
 
 def _device(section: Section) -> str:

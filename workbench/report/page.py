@@ -14,7 +14,7 @@ from typing import Any
 from workbench import files
 from workbench.experiment.distance import ratio_words, with_ratios
 from workbench.experiment.figure_spec import SIZES
-from workbench.experiment.finding import IN_PART, NOT_HELD, Finding, judged
+from workbench.experiment.finding import IN_PART, NOT_HELD, Finding
 from workbench.report.sections import SYMBOLS, Section, by_figure
 from workbench.report.tables import Column, columns, latex_table
 
@@ -153,7 +153,7 @@ def _missed(shown: Iterable[Sequence[_Shown]]) -> list[tuple[_Shown, list[Findin
     The most surprising first: claims of which nothing held, large data, reasons not known. Seconds do not count.
     """
     of = [one for group in shown for one in group if one.section.status in (NOT_HELD, IN_PART)]
-    found = [(one, [f for f in judged(one.section.findings, one.section.size) if _keeps_from_holding(f)]) for one in of]
+    found = [(one, [f for f in one.section.counted if _keeps_from_holding(f)]) for one in of]
     return sorted(found, key=_expected)
 
 

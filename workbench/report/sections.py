@@ -116,10 +116,8 @@ class Section:
         """
         if self.is_incomplete:
             return INCOMPLETE
-        found = status_of(judged(self.findings, self.size))
-        if self.problems and not any(
-            f.decided and not f.held and not f.timed for f in judged(self.findings, self.size)
-        ):
+        found = status_of(self.counted)
+        if self.problems and not any(f.decided and not f.held and not f.timed for f in self.counted):
             return FAILED
         return found or (NOT_RUN if self.figure is None else NOT_CHECKED)
 
@@ -135,9 +133,14 @@ class Section:
         return SYMBOLS[self.status]
 
     @property
+    def counted(self) -> list[Finding]:
+        """The findings that count at its size (`judged`)."""
+        return judged(self.findings, self.size)
+
+    @property
     def not_held(self) -> tuple[Finding, ...]:
         """The findings that did not hold."""
-        return tuple(finding for finding in self.findings if not finding.held and finding.decided)
+        return tuple(finding for finding in self.counted if not finding.held and finding.decided)
 
     @property
     def sizes(self) -> tuple[Finding, ...]:
@@ -146,8 +149,8 @@ class Section:
 
     @property
     def undecided(self) -> tuple[Finding, ...]:
-        """The findings on which the runs are too few to tell, or whose systems are not trained."""
-        return tuple(finding for finding in self.findings if not finding.decided)
+        """The findings on which the runs are too few to tell, or without measured seconds or trained systems."""
+        return tuple(finding for finding in self.counted if not finding.decided)
 
 
 def by_figure(sections: Iterable[Section]) -> list[list[Section]]:
@@ -293,12 +296,13 @@ def _provenance(grid: GridRuns) -> dict[str, str]:
 
 def _of_recorded(table: Recorded) -> dict[str, str]:
     about = {key: "; ".join(value) if isinstance(value, list) else value for key, value in table.about.items()}
+    commits = "; ".join(commit[:12] for commit in str(about["commit"]).split("; "))
     datasets: Any = about["datasets"]
     return {
         "device": str(about["device"]),
         "data": "; ".join(f"{name}: {description}" for name, description in datasets.items()),
         "date": str(about["date"]),
-        "commit": str(about["commit"])[:12] + (" with changes" if about["dirty"] == "true" else ""),
+        "commit": commits + (" with changes" if "true" in str(about["dirty"]) else ""),
         "code": table.provenance(),
         "versions": _versions({key: str(value) for key, value in about.items()}),
         "threads": str(about["threads"]),
@@ -342,7 +346,7 @@ def summary_lines(sections: Iterable[Section]) -> list[str]:
             found = Counter(figure[size].status for figure in kept if size in figure)
             told = [f"{symbol} {found[status]} {status}" for status, symbol in SYMBOLS.items() if found[status]]
             lines += [f"  {size}: {', '.join(told)}"] if told else []
-    changed = sum(map(_is_changed, chain.from_iterable(groups)))
+    changed = len({section.provenance["table"] for section in chain.from_iterable(groups) if _is_changed(section)})
     if changed:
         lines += ["", f"{changed} recorded table{'s' * (changed > 1)} of older code: --all names the changes"]
     return lines
@@ -381,7 +385,7 @@ def _details(section: Section) -> list[str]:
     if section.is_incomplete and section.points is not None:
         lines.append("{} of {} points".format(*section.points))
     for finding in (*section.not_held, *section.undecided):
-        open_as = "undecided" if finding.trained else NOT_TRAINED
+        open_as = NOT_TRAINED if not finding.trained else "not measured" if finding.timed else "undecided"
         notes = ["seconds"] * finding.timed + [open_as] * (not finding.decided)
         notes += ["documented"] * (finding.name in section.deviations)
         lines.append(finding.statement.rstrip(".") + (f" ({', '.join(notes)})" if notes else ""))

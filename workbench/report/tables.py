@@ -69,6 +69,9 @@ def _column(name: str, values: Sequence[Any]) -> Column:
     return Column(head, tuple(NOTHING if v is None else format_number(v, decimals) for v in shown), True)
 
 
+_ALONE = {"bytes": "size", "seconds": "time"}
+
+
 def _unit(name: str, values: Iterable[float]) -> tuple[float, str]:
     """The divisor of a column and its header."""
     kind = next((kind for kind in ("bytes", "seconds") if re.search(rf"(^|[_ ]){kind}$", name)), None)
@@ -77,11 +80,23 @@ def _unit(name: str, values: Iterable[float]) -> tuple[float, str]:
     units, largest = (_BYTES if kind == "bytes" else _SECONDS), max(abs(value) for value in values)
     scale, unit = next((entry for entry in units if largest >= entry[0]), units[-1 if largest else 0])
     quantity = _plain(name[: -len(kind)])
-    return scale, f"{quantity} ({unit})" if quantity else unit
+    return scale, f"{quantity or _ALONE[kind]} ({unit})"
+
+
+_TERMS = {"num": "number of", "pes": "PEs", "mrr": "MRR", "kappa": "κ", "tau": "τ", "io": "I/O"}
+_SUFFIXES = {"gb": "GB", "mib": "MiB", "k": "thousands"}
 
 
 def _plain(name: str) -> str:
-    return name.replace("_", " ").strip()
+    """A column's name in words.
+
+    >>> [_plain(name) for name in ("num_pes", "read_gb", "here K")]
+    ['number of PEs', 'read (GB)', 'here K']
+    """
+    words = [_TERMS.get(word, word) for word in name.replace("_", " ").split()]
+    if len(words) > 1 and words[-1] in _SUFFIXES:
+        words[-1] = f"({_SUFFIXES[words[-1]]})"
+    return " ".join(words)
 
 
 def _decimals(values: Iterable[float]) -> int:

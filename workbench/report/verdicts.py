@@ -144,7 +144,7 @@ def _verdict_line(section: Section) -> str:
     device = f", {section.provenance['device']}" if section.recorded else ""
     table = section.provenance.get("table")
     rows = f" [Rows](../../{table})." if table else ""
-    counted = judged(section.findings, section.size)
+    counted = section.counted
     held = f", {sum(finding.held for finding in counted)} of {len(counted)} statements hold" if counted else ""
     return f"- {section.symbol} **{section.size}**{device}: {_status(section)}{held}.{rows}"
 
@@ -162,7 +162,7 @@ _NOTES |= {"seconds not measured": ("time not measured", "times not measured"), 
 
 def _notes(section: Section) -> list[str]:
     """How many statements keep a claim from holding, by how: the direction, the size alone, time, too few runs."""
-    found = judged((*section.not_held, *section.undecided), section.size)
+    found = (*section.not_held, *section.undecided)
     by_verdict = Counter(finding.verdict for finding in found)
     if len(by_verdict) == 1 and section.status in (UNDECIDED, NOT_TRAINED, TIME_DIFFERS, TIME_NOT_MEASURED, NOT_HELD):
         return []  # the status says it
@@ -175,7 +175,7 @@ def _counts(figures: Iterable[FigureVerdicts], size: str) -> dict[str, int]:
 
 
 def _section_details(section: Section) -> list[str]:
-    found = judged((*section.not_held, *section.undecided), section.size)
+    found = (*section.not_held, *section.undecided)
     lines = [
         f"- *{finding.verdict}*: {told(finding, section)}"
         for finding in found
@@ -184,9 +184,9 @@ def _section_details(section: Section) -> list[str]:
     parts = [folded(f"{section.size}: what does not hold, and why ({len(lines)})", "\n".join(lines))] if lines else []
     compared = _compared(section)
     if compared is not None:
-        apart = ratio_words(compared)
-        about = f"{RATIO} {apart}, the worst first" if apart else "none has a counterpart of the paper's"
-        parts += [folded(f"{section.size}: paper vs here, {len(compared)} rows, {about}", markdown_table(compared))]
+        apart, rows = ratio_words(compared), f"{len(compared)} rows"
+        about = f"paper vs here, {rows}, {RATIO} {apart}, the worst first" if apart else f"numbers here, {rows}"
+        parts += [folded(f"{section.size}: {about}", markdown_table(compared))]
     return parts
 
 
@@ -204,7 +204,8 @@ def told(finding: Finding, section: Section) -> str:
     """
     reason = section.deviations.get(finding.name)
     why = f" *Why:* {escaped(reason)}" if reason else ""
-    return f"{escaped(finding.statement)} ({escaped(finding.evidence)}).{why}"
+    evidence = f" ({escaped(finding.evidence)})" if finding.evidence else ""
+    return f"{escaped(finding.statement)}{evidence}.{why}"
 
 
 def folded(summary: str, text: str) -> str:

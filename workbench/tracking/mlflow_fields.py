@@ -143,15 +143,22 @@ _MIB, _BYTES, _SECONDS = 2**20, "_bytes", "_seconds"
 
 _HELD = {
     "allocated",
+    "anonymous",
+    "betty",
     "buffer",
     "capacity",
+    "dropin",
     "estimate",
     "estimated",
     "limit",
+    "measured",
     "memory",
+    "native",
+    "ours",
     "peak",
     "reserved",
     "term",
+    "whole",
     "workspace",
 }
 """Words of columns whose bytes are held at a time; those of other columns are moved."""
