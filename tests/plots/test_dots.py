@@ -146,3 +146,9 @@ def test_long_names_are_steep_so_that_the_first_is_drawn() -> None:
         return interval_dots(rows, x="case", y="r", group="way", ratios=True).layout.xaxis
 
     assert (axis("4 parts, random, gather").tickangle, axis("cora").tickangle) == (-60, -30)
+
+
+def test_a_difference_without_an_interval_has_none() -> None:
+    rows = [{"case": "a", "data": "x", "d": 0.01, "half_width": float("nan")}]
+    figure: Any = difference_dots(rows, x="case", y="d", group="data", margin=0.005)
+    assert figure.data[0].customdata == ("a: +1.00%",)

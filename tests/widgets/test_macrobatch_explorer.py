@@ -71,3 +71,8 @@ def test_impossible_settings_are_refused(dataset: Dataset, options: dict[str, in
     settings: dict[str, Any] = OPTIONS | options
     with pytest.raises(ValueError, match=message):
         macrobatch_view(dataset, **settings)
+
+
+def test_the_title_names_the_group_that_was_counted(dataset: Dataset) -> None:
+    figure: Any = macrobatch_view(dataset, macrobatch=4, group=3, **OPTIONS)
+    assert "B = 4, F = 1:" in figure.layout.title.text

@@ -165,3 +165,9 @@ def test_the_explorer_of_terms_offers_the_given_choices(data: Any) -> None:
     values = {widget.description: widget.value for widget in box.children[0].children}
     assert values == {"model": "gcn", "num parts": 1, "fanout": (2, 3), "hidden dim": 64}
     assert box.children[1].description == "Measure"
+
+
+def test_a_bucket_that_no_seed_is_in_is_even(data: Any) -> None:
+    most = int(data.graph.indptr.diff()[data.train_idx].max())
+    figure: Any = degree_view(data, method="metis", num_parts=2, fanout=most + 1)
+    assert "0% in the last bucket" in figure.layout.title.text and "100%" not in figure.layout.title.text

@@ -199,9 +199,14 @@ def _mean_trace(series: _Series, y: str, half_width: str, ratios: bool) -> go.Sc
 
 
 def _difference_trace(series: _Series, y: str) -> go.Scatter:
-    values, halves = series.rows[y].tolist(), series.rows["half_width"].fillna(0).tolist()
-    hover = [f"{case}: {v:+.2%} ± {half:.2%}" for case, v, half in zip(series.cases, values, halves, strict=True)]
-    return _trace(series, values, hover).update(error_y={"array": halves, "thickness": 1.5, "width": 5})
+    values, halves = series.rows[y].tolist(), series.rows["half_width"]
+    hover = [
+        f"{case}: {v:+.2%}" + (f" ± {half:.2%}" if half == half else "")
+        for case, v, half in zip(series.cases, values, halves, strict=True)
+    ]
+    return _trace(series, values, hover).update(
+        error_y={"array": halves.fillna(0).tolist(), "thickness": 1.5, "width": 5}
+    )
 
 
 def _clipped(means: Any, halves: Any, most: float) -> dict[str, Any]:

@@ -56,7 +56,8 @@ def macrobatch_view(
     Args:
         dataset: its training nodes form the mini-batches.
         macrobatch: B, mini-batches that are sampled together; more than an epoch has count as all of them.
-        group: F, mini-batches whose features are fetched at once; at most B, and a divisor of it.
+        group: F, mini-batches whose features are fetched at once; of another than a divisor of B, the greatest common
+            divisor of both.
         num_ranks: ranks, which own nodes at random.
         width: features per node, float32.
         fanouts: neighbours per layer, input layer first, with replacement.
@@ -82,7 +83,7 @@ def macrobatch_view(
         y=["fetched_bytes", "fetch_seconds", "memory_bytes"],
         group="way",
         log_x=True,
-        title=f"B = {chosen}, F = {min(group, chosen)}: {format_bytes(at['fetched_bytes'])} fetched in "
+        title=f"B = {chosen}, F = {_group_of(counts, chosen, group)}: {format_bytes(at['fetched_bytes'])} fetched in "
         f"{1e3 * at['fetch_seconds']:.2f} ms, {format_bytes(at['memory_bytes'])} in memory",
     )
     return figure.add_vline(x=chosen, line={"dash": "dot", "width": 1})
@@ -104,10 +105,13 @@ def _counts_of(
     return count_macrobatches(batches, owner=owner, rank=0)
 
 
+def _group_of(counts: MacrobatchCounts, size: int, group: int) -> int:
+    """Mini-batches whose aggregates are computed at once: as many as asked for that divide a macrobatch."""
+    return gcd(group, size) if size < len(counts) else min(group, size)
+
+
 def _rows(counts: MacrobatchCounts, size: int, group: int, width: int, speed: float) -> Iterator[dict[str, Any]]:
-    row_bytes, group = _VALUE_BYTES * width, min(group, size)
-    if size < len(counts):
-        group = gcd(group, size)
+    row_bytes, group = _VALUE_BYTES * width, _group_of(counts, size, group)
     for way, read in {"sampled": counts.sampled, "cached aggregates": counts.aggregated}.items():
         cost = macrobatch_bytes(read, size=size, group_size=group, row_bytes=row_bytes)
         blocks = [int(read.batch_bytes[start : start + size].sum()) for start in range(0, len(counts), size)]

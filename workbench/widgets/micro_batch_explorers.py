@@ -228,7 +228,7 @@ def _counts(mb: MiniBatch, fanout: int) -> dict[int, int]:
 def _imbalance(parts: dict[str, dict[int, int]], fanout: int) -> str:
     seeds = [sum(counts.values()) for counts in parts.values()]
     last = [counts[fanout] for counts in parts.values()]
-    shares = (1 - min(sizes) / max(*sizes, 1) for sizes in (seeds, last))
+    shares = ((max(sizes) - min(sizes)) / max(*sizes, 1) for sizes in (seeds, last))
     return "parts differ by {:.0%} in seeds, {:.0%} in the last bucket: (max − min) ÷ max".format(*shares)
 
 
