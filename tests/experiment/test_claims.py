@@ -349,6 +349,6 @@ def test_a_winner_without_any_value_is_lost():
 
 
 def test_a_series_of_one_point_is_the_worst():
-    table = pd.DataFrame({"data": ["x", "x", "y"], "k": [1, 2, 1], "bytes": [1.0, 2.0, 5.0]})
+    table = pd.DataFrame({"data": ["x", "x", "y"], "k": [1, 2, 2], "bytes": [1.0, 2.0, 5.0]})
     found = claims.monotone("n", "s", table, value="bytes", along="k", by=["data"])
     assert not found.held and "the worst, data y" in found.evidence

@@ -140,8 +140,9 @@ def test_seconds_follow_from_a_recorded_table() -> None:
 
 @pytest.mark.usefixtures("bare")
 def test_the_scale_that_fits_is_below_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needs, "available_bytes", lambda: 1 << 20)
-    default = STANDINS["synthetic-papers100M"].default_scale
+    by_default = config(dataset={"name": "synthetic-papers100M"})
+    available, default = needs_of(by_default).host_bytes // 2, STANDINS["synthetic-papers100M"].default_scale
+    monkeypatch.setattr(needs, "available_bytes", lambda: available)
     with pytest.raises(CapacityError, match=r"dataset\.scale=") as error:
-        check_needs([config(dataset={"name": "synthetic-papers100M"})], "here")
+        check_needs([by_default], "here")
     assert float(str(error.value).rpartition("=")[2]) < default

@@ -1,7 +1,8 @@
 """`Pricer`: peak memory, bytes by link and seconds per epoch of a configuration, from counts and a machine's speeds.
 
-Batches are sampled and divided on the host. On a GPU the work of the host and the copies overlap with the training of
-the batch before; on a CPU, which does both, they don't. Reads of a disk overlap where they are read ahead.
+Batches are sampled and divided on the host. On a GPU that has room for it, the work of the host and the copies overlap
+with the training of batches before; on a CPU, which does both, they don't. Reads of a disk overlap where they are read
+ahead.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -83,7 +83,15 @@ def _unit(name: str, values: Iterable[float]) -> tuple[float, str]:
     return scale, f"{quantity or _ALONE[kind]} ({unit})"
 
 
-_TERMS = {"num": "number of", "pes": "PEs", "mrr": "MRR", "kappa": "κ", "tau": "τ", "io": "I/O"}
+_TERMS = {
+    "num": "number of",
+    "pes": "PEs",
+    "mrr": "MRR",
+    "kappa": "κ",
+    "tau": "τ",
+    "io": "I/O",
+    "logical": "logical partitions",
+}
 _SUFFIXES = {"gb": "GB", "mib": "MiB", "k": "thousands"}
 
 
