@@ -84,7 +84,10 @@ def test_multi_keeps_duplicates(pairs, typed, loops):
     ]
     if types is not None:
         assert graph.edge_type is not None
-        assert graph.edge_type[order].tolist() == [*types.tolist(), *(types + int(types.max()) + 1).tolist()]
+        assert graph.edge_type[order].tolist() == [
+            *types.tolist(),
+            *(types + max(types.tolist(), default=0) + 1).tolist(),
+        ]
 
 
 @pytest.mark.parametrize(

@@ -160,3 +160,17 @@ def test_a_forked_process_gets_an_error_instead_of_hanging(monkeypatch: pytest.M
 def test_a_seed_must_be_an_integer(shuffle: bool) -> None:
     with pytest.raises(ValueError, match=r"seed is 1\.5; it must be a whole number"):
         wb.batches(GRAPH, IDS, sampler=SAMPLER, batch_size=2, shuffle=shuffle, seed=1.5)  # type: ignore[arg-type]
+
+
+def test_an_interrupt_of_the_wait_stays_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt between a condition's wake-up and its lock ends in "release unlocked lock", so the loop waits for
+    none; thousands of interrupts found it (`tests/test_interrupted.py`).
+    """
+
+    def interrupted(self: threading.Condition, state: object) -> None:
+        raise KeyboardInterrupt
+
+    items = iter(wb.prefetch(time.sleep(0.02) or number for number in range(3)))
+    first = next(items)
+    monkeypatch.setattr(threading.Condition, "_acquire_restore", interrupted)  # a thread that starts waits for one, too
+    assert [first, *items] == [0, 1, 2]

@@ -204,9 +204,8 @@ def _difference_trace(series: _Series, y: str) -> go.Scatter:
         f"{case}: {v:+.2%}" + (f" ± {half:.2%}" if half == half else "")
         for case, v, half in zip(series.cases, values, halves, strict=True)
     ]
-    return _trace(series, values, hover).update(
-        error_y={"array": halves.fillna(0).tolist(), "thickness": 1.5, "width": 5}
-    )
+    bars = {"array": halves.fillna(0).tolist(), "thickness": 1.5, "width": 5}
+    return _trace(series, values, hover).update(error_y=bars)
 
 
 def _clipped(means: Any, halves: Any, most: float) -> dict[str, Any]:

@@ -187,10 +187,8 @@ def _section(section: Section) -> list[str]:
 def _status(section: Section) -> tuple[str, str]:
     """The verdict, and how many statements hold."""
     points = " ({} of {} points)".format(*section.points) if section.is_incomplete and section.points else ""
-    return (
-        section.status + points,
-        f"{sum(finding.held for finding in section.counted)} of {len(section.counted)} statements hold",
-    )
+    held = [finding.held for finding in section.counted]
+    return section.status + points, f"{sum(held)} of {len(held)} statements hold"
 
 
 def _device(section: Section) -> str:

@@ -172,15 +172,18 @@ class Prefetched(Generic[T]):
 
 
 def _prefetched(iterator: Iterator[T], depth: int) -> Generator[T, None, None]:
-    ready: queue.Queue[T | _End] = queue.Queue(depth)
-    stopped = threading.Event()
+    # An interrupt of `queue.Queue.get` may end in a RuntimeError; a simple queue waits in one step of the interpreter.
+    ready, room, stopped = queue.SimpleQueue[T | _End](), queue.SimpleQueue[None](), threading.Event()
+    for _ in range(depth):
+        room.put(None)
 
     def put(item: T | _End) -> bool:
         while not stopped.is_set():
             try:
-                ready.put(item, timeout=0.05)
-            except queue.Full:
+                room.get(timeout=0.05)
+            except queue.Empty:
                 continue
+            ready.put(item)
             return True
         return False
 
@@ -202,6 +205,7 @@ def _prefetched(iterator: Iterator[T], depth: int) -> Generator[T, None, None]:
     thread.start()
     try:
         while not isinstance(item := _next(ready, thread), _End):
+            room.put(None)
             yield item
             del item  # only the loop needs its memory while the next one is awaited
         if item.error is not None:
@@ -275,7 +279,7 @@ def _join(thread: threading.Thread) -> None:
         )
 
 
-def _next(ready: "queue.Queue[T | _End]", thread: threading.Thread) -> T | _End:
+def _next(ready: "queue.SimpleQueue[T | _End]", thread: threading.Thread) -> T | _End:
     while True:
         try:
             return ready.get(timeout=_POLL_SECONDS)
