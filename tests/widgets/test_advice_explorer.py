@@ -43,7 +43,7 @@ def test_the_view_is_that_of_another_call(arxiv: wb.Dataset, advice: Any):
     figure: Any = advice_view(advice, host_memory=host)
     traces = [trace for trace in figure.data if trace.customdata is not None]
     assert [trace.name for trace in traces] == ["plain", "disk"]
-    assert title(figure).split(" ·")[0].partition(":")[0] == "Fastest"
+    assert title(figure).split(" ·")[0].partition(":")[0] == "Advised"
     assert sum(len(trace.x) for trace in traces) == len(fresh.priced)
 
 

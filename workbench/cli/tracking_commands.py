@@ -7,7 +7,6 @@ import click
 
 from workbench.cli.command_group import write_lines
 from workbench.cli.options import SIZES, NameChoice, complete_names, load_figure, store_option
-from workbench.files import write_file
 
 _ID = 8  # characters of an id that a person reads
 
@@ -55,7 +54,8 @@ def compare(
     if columns:
         found = _select(found, columns.split(","))
     if csv:
-        write_file(csv, found.to_csv(index=False))
+        csv.parent.mkdir(parents=True, exist_ok=True)
+        found.to_csv(csv, index=False)
         return write_lines([f"{len(found)} rows in {csv}"])
     shown = found if columns or all_columns else _main(found, sweep.spec.columns if sweep else [])
     common = ", ".join(f"{key} {value}" for key, value in _short(found.attrs.get("constant", {})).items())
