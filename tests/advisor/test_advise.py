@@ -881,6 +881,7 @@ def test_a_gpu_prefetches_as_many_batches_as_it_has_room_for(arxiv: wb.Dataset):
     for room, number in ((3.5, 3), (2.5, 2), (1.5, 0), (0.5, 0)):
         one = advice.with_budgets(memory=with_margin(estimated, step) + round(room * item)).plain
         assert (one.fits, one.configuration.num_parts, one.configuration.prefetched) == (True, 1, number)
+        assert one.choice == {}
         assert one.peak_bytes == step.peak_bytes + number * item
         overlapped = one.epoch_seconds < 0.999 * sum(one.seconds.values())
         assert overlapped == (number > 0), "what is not read ahead is waited for"

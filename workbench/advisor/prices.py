@@ -103,8 +103,8 @@ class Priced:
 
     @property
     def choice(self) -> Mapping[str, Any]:
-        """What the configuration does otherwise than the plain program."""
-        plain = Configuration()
+        """What the configuration does otherwise than the plain program, which prefetches, too, if a GPU has room."""
+        plain = Configuration(prefetched=self.configuration.prefetched)
         return {name: value for name, value in vars(self.configuration).items() if value != getattr(plain, name)}
 
     @property
