@@ -3,6 +3,7 @@
 import importlib.metadata
 import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,8 +41,18 @@ def test_an_unknown_name_is_an_attribute_error_and_a_known_one_tells_its_place()
         _ = wb.PartitionBuffer  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def loaded_after(code: str) -> set[str]:
-    script = f"import sys; {code}; print(*(m for m in {HEAVY} if m in sys.modules))"
+def test_every_name_of_the_documents_is_found_in_a_new_process():
+    """Each alone, since whatever imports a package of `workbench` makes it an attribute."""
+    root = Path(inspect.getfile(wb)).parent.parent
+    texts = [path.read_text(encoding="utf-8") for path in (root / "README.md", *root.glob("docs/**/*.md"))]
+    names = sorted({name for text in texts for name in re.findall(r"\bwb\.(\w+)", text)})
+    assert len(names) > 50 and "interop" in names
+    assert loaded_after("import workbench as wb", f"n for n in {names} if not hasattr(wb, n)") == set()
+    assert loaded_after("import workbench as wb; wb.interop.count_hops") <= {"torch", "numba", "scipy"}
+
+
+def loaded_after(code: str, shown: str = f"m for m in {HEAVY} if m in sys.modules") -> set[str]:
+    script = f"import sys; {code}; print(*({shown}))"
     env = os.environ | {"PYTHONPATH": str(Path(inspect.getfile(wb)).parent.parent)}
     result = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
     return set(result.stdout.split())

@@ -5,6 +5,7 @@ from . import (
     distributed as distributed,
     experiment as experiment,
     features as features,
+    interop as interop,
     links as links,
     macrobatch as macrobatch,
     memory as memory,

@@ -31,18 +31,19 @@ def results_folder() -> Path:
 def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder of data sets: `root`, WORKBENCH_DATA, or `workbench` in XDG_DATA_HOME (~/.local/share)."""
     home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(root or os.environ.get("WORKBENCH_DATA") or Path(home) / "workbench").absolute()
+    return Path(root or os.environ.get("WORKBENCH_DATA") or Path(home) / "workbench").expanduser().absolute()
 
 
 def cache_folder() -> Path:
     """Return WORKBENCH_CACHE, by default `workbench` in XDG_CACHE_HOME (~/.cache); it may be deleted at any time."""
-    return Path(os.environ.get("WORKBENCH_CACHE") or _user_cache() / "workbench").absolute()
+    return Path(os.environ.get("WORKBENCH_CACHE") or _user_cache() / "workbench").expanduser().absolute()
 
 
 def kernel_cache_folder() -> Path:
     """Return the folder of compiled kernels: `workbench-kernels` in NUMBA_CACHE_DIR, or by default the user's cache."""
     setting = os.environ.get("NUMBA_CACHE_DIR")
-    return Path(setting) / "workbench-kernels" if setting else _user_cache() / "workbench" / "kernels"
+    folder = Path(setting) / "workbench-kernels" if setting else _user_cache() / "workbench" / "kernels"
+    return folder.expanduser()
 
 
 def _user_cache() -> Path:

@@ -1,8 +1,11 @@
 """Folders of arrays: round trips, replacement, kills, arrays larger than memory."""
 
 import multiprocessing
+import resource
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import psutil
@@ -98,6 +101,48 @@ def test_overwrite_keeps_other_folders(tmp_path):
     assert (tmp_path / "thesis.tex").exists()
 
 
+OURS = '{"kind": "graph", "version": 1, "byte_order": "little", "arrays": {}, "sha256": ""}'
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"header.json": "{}"}, "has a header.json that describes no graph"),
+        ({"header.json": '["graph"]'}, "has a header.json that describes no graph"),
+        ({"header.json": OURS, "notes.txt": "years of work"}, "also has notes.txt"),
+        ({"header.json": OURS, ".hidden": ""}, r"also has \.hidden"),
+        ({"header.json": OURS, "chapters.bin/one.txt": ""}, "also has chapters.bin"),
+        ({"graph.bin": "0"}, "has no header.json"),
+    ],
+)
+def test_overwrite_keeps_what_others_wrote(tmp_path, entries, message):
+    target = tmp_path / "mine"
+    for name, text in entries.items():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_text(text)
+    with pytest.raises(FileExistsError, match=rf"mine {message}, so .*is not replaced; pass another folder"):
+        example().save(target, overwrite=True)
+    assert {name: (target / name).read_text() for name in entries} == entries
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_overwrite_keeps_records_of_another_kind(tmp_path):
+    rows = torch.arange(6.0).view(3, 2)
+    save_arrays(tmp_path / "saved", {"rows": rows}, kind="rows")
+    with pytest.raises(FileExistsError, match=r"has a header\.json that describes no graph but 'rows'"):
+        example().save(tmp_path / "saved", overwrite=True)
+    assert torch.equal(open_arrays(tmp_path / "saved", kind="rows", verify=True)["rows"], rows)
+    save_arrays(tmp_path / "saved", {"rows": rows + 1}, kind="rows", overwrite=True)
+
+
+@pytest.mark.parametrize("damage", ["", "{", "\x00\xff", None])
+def test_overwrite_replaces_a_damaged_graph(saved, damage):
+    (saved / "indices.bin").unlink()
+    (saved / HEADER).write_bytes(OURS.encode() if damage is None else damage.encode("latin-1"))
+    example().save(saved, overwrite=True)
+    assert_same(Graph.open(saved, verify=True), example())
+
+
 def test_empty_folder_is_used(tmp_path):
     (tmp_path / "graph").mkdir()
     example().save(tmp_path / "graph")
@@ -189,6 +234,28 @@ def test_pieces_that_do_not_fit_leave_nothing(tmp_path, pieces, error, message):
     with pytest.raises(error, match=message):
         save_arrays(tmp_path / "arrays", {"rows": pieces}, kind="test")
     assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def open_files_limited_to(most: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("more", range(4))
+def test_too_many_open_arrays_name_the_limit(saved, more):
+    """Wherever the last descriptor is used: for the folder, its header or an array."""
+    with (saved / HEADER).open() as file:
+        most = file.fileno() + 10 + more
+    kept, words = [], rf"graph can't be opened: .* the limit of {most} open files.*; raise it with ulimit -n, or open"
+    with pytest.raises(OSError, match=words), open_files_limited_to(most):
+        kept.extend(Graph.open(saved) for _ in range(100))
+    kept.clear()
+    assert_same(Graph.open(saved), example())
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sparse files")

@@ -1,5 +1,7 @@
 """Argument checks: valid values pass; otherwise the message names the value, the limit and the remedy."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,15 @@ from workbench.core import errors as e
 def test_errors_subclass_builtin_exceptions():
     assert issubclass(e.CapacityError, MemoryError)
     assert issubclass(e.CorruptFileError, ValueError)
+
+
+@pytest.mark.parametrize("name", ["CapacityError", "CorruptFileError", "PartitionError", "RankError", "DataError"])
+def test_errors_cross_processes(name):
+    """`concurrent.futures` pickles them; one that can't be read breaks its pool."""
+    error = e.RankError("rank 1 failed", 1, "start") if name == "RankError" else getattr(e, name)("too large")
+    error.add_note("a note")
+    found = pickle.loads(pickle.dumps(error))
+    assert type(found) is type(error) and str(found) == str(error) and vars(found) == vars(error)
 
 
 def test_check_ids_returns_a_contiguous_int64_vector():

@@ -11,12 +11,13 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse
 
 import workbench as wb
-from tests.core.text_corpus import BANNER, CASES, EDGES, LINES, Case, matrix
+from tests.core.text_corpus import BANNER, CASES, EDGES, LINES, Case, csv, matrix
 
 
 def edges_in(file: wb.EdgeFile) -> list[tuple[int, int]]:
@@ -137,6 +138,43 @@ def test_weights(tmp_path: Path) -> None:
     path.write_text("0 1 2\n# a\n\n0 1 x\n")
     with pytest.raises(wb.DataError, match=r"a\.csv, line 4: '0 1 x' has no number in column 3"):
         list(wb.EdgeFile(path, columns=(0, 1, 2)).with_weights())
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", " "])
+@pytest.mark.parametrize("columns", [("source", "target", "weight"), ("source", "weight", "target")])
+def test_quoted_weights_are_those_that_pandas_reads(tmp_path: Path, separator: str, columns: tuple[str, ...]) -> None:
+    table, path = pd.DataFrame({"source": [0, 3], "target": [1, 2], "weight": [0.5, -1e-3]})[[*columns]], tmp_path / "a"
+    path.write_text(csv(table, index=False, sep=separator, quoting=1))
+    expected = pd.read_csv(path, sep=separator)
+    (chunk,) = wb.EdgeFile(path, columns=("source", "target", "weight")).with_weights()
+    assert [part.tolist() for part in chunk] == [expected[name].tolist() for name in ("source", "target", "weight")]
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        ('" 0.5 "', 0.5),
+        ('"0.5" ', 0.5),
+        (' "0.5"\t', 0.5),
+        (f'"{0.5:.46f}"', 0.5),
+        (f'"{0.5:.47f}"', "has no weight of at most 48 characters in column 3"),
+        ('""', "has no weight of at most 48 characters in column 3"),
+        ('" "', "has no number in column 3"),
+        ('"0.5"1', "has no number in column 3"),
+        ('""0.5""', "has no number in column 3"),
+        ('"0.5', "has a quote .*that does not end"),
+    ],
+)
+def test_quotes_around_a_weight(tmp_path: Path, field: str, expected: float | str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"0,1,1,4\n2,3,{field},4\n")
+    read = wb.EdgeFile(path, columns=(0, 1, 2)).with_weights()
+    if isinstance(expected, str):
+        with pytest.raises(wb.DataError, match=expected):
+            list(read)
+    else:
+        (chunk,) = read
+        assert [part.tolist() for part in chunk] == [[0, 2], [1, 3], [1.0, expected]]
 
 
 def test_ids_from_one_are_not_answered_with_a_larger_number_of_nodes(tmp_path: Path) -> None:

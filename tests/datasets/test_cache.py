@@ -1,5 +1,6 @@
 """The cache: hits, changes of the key, damage, kills and concurrent processes."""
 
+import ast
 import json
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ from workbench.core.errors import DataError
 from workbench.core.graph import Graph
 from workbench.datasets import cache
 from workbench.datasets.cache import cached, checksum
+from workbench.datasets.load import find_source
 from workbench.links.knowledge_graph import KnowledgeGraph
 
 
@@ -120,6 +122,28 @@ def test_changed_code_replaces_the_folder(tmp_path):
         code.write_text(text)
         cached("set", "somewhere", (), {}, builder, code=(code,))
     assert builder.calls == 2 and len(folders()) == 1
+
+
+PACKAGE = Path(cache.__file__).parent.parent
+
+WITHOUT_EFFECT = {  # modules that check, store, parallelise or format, but compute no value of a data set
+    "core": {"array_store", "block", "conversions", "errors", "shared_storage", "suggestions", "units"},
+    "kernels": {"buffers", "jit", "lane_instructions", "threads"},
+}
+
+
+def imported_by(file: Path) -> set[Path]:
+    """The modules of core and kernels that a file imports, at any place in it."""
+    nodes = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]
+    found = {PACKAGE.parent / f"{str(node.module).replace('.', '/')}.py" for node in nodes}
+    return {path for path in found if path.is_file() and path.stem not in WITHOUT_EFFECT.get(path.parent.name, ())}
+
+
+@pytest.mark.parametrize("name", ["tiny", "synthetic-arxiv"])
+def test_all_code_that_computes_a_data_set_is_part_of_its_key(write, name):
+    """Of an archive without features or split, too: both are random numbers then, and edges are merged by kernels."""
+    code = set(find_source(name, write().parent).code)
+    assert {file for module in code for file in imported_by(module) if file.parent.name in ("core", "kernels")} <= code
 
 
 @pytest.mark.parametrize("file", ["x.bin", "graph__indices.bin", "meta.bin", "header.json"])

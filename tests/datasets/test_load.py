@@ -12,6 +12,7 @@ import torch
 import workbench as wb
 from workbench.core.errors import CapacityError, DataError
 from workbench.datasets.catalog import known_sets
+from workbench.datasets.load import loading_call
 from workbench.datasets.raw import random_features
 
 PUBLISHED = Path(os.environ.get("WORKBENCH_DATA", "")).absolute()
@@ -211,6 +212,18 @@ def test_stand_ins_accept_options():
     both = wb.load_dataset("synthetic-arxiv", **small, undirected=True, features="random:4")
     assert both.graph.num_edges > 1.9 * ds.graph.num_edges and both.x.shape == (ds.graph.num_nodes, 4)
     assert torch.equal(both.y, ds.y) and both.split == ds.split and torch.equal(both.val_idx, ds.val_idx)
+
+
+def test_numbers_of_numpy_are_those_of_python(write):
+    write()
+    arguments: dict[str, Any] = {"name": "synthetic-flickr", "scale": 0.001, "seed": 3}
+    plain = wb.load_dataset(**arguments)
+    data = wb.load_dataset(**arguments | {"scale": np.float64(0.001), "seed": np.int64(3)})
+    assert data.fingerprint == plain.fingerprint and data.split == plain.split == "seeded:3"
+    assert loading_call(data) == loading_call(plain) == "wb.load_dataset('synthetic-flickr', scale=0.001, seed=3)"
+    options: dict[str, Any] = {"split": np.int64(0), "seed": np.int32(5)}
+    tiny = wb.load_dataset("tiny", **options)
+    assert tiny.fingerprint == wb.load_dataset("tiny").fingerprint
 
 
 def test_a_stand_in_that_exceeds_memory_is_refused_with_both_numbers(monkeypatch):

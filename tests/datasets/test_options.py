@@ -100,6 +100,10 @@ def test_multi_keeps_duplicates(pairs, typed, loops):
         ({"features": "random:0"}, ValueError, "random:0"),
         ({"features": "given:3"}, ValueError, "given:3"),
         ({"features": "onehot"}, ValueError, "onehot"),
+        ({"features": "random:²"}, ValueError, "features 'random:²' is not known; choose given"),
+        ({"features": "random:٣"}, ValueError, "features 'random:٣' is not known; choose given"),
+        ({"features": None}, TypeError, 'features is a NoneType; pass "given", "degree" or "random:128"'),
+        ({"features": 128}, TypeError, "features is an int; pass"),
     ],
 )
 def test_unknown_options_are_refused(options, error, message):

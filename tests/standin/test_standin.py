@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
@@ -160,6 +161,20 @@ def test_unknown_names_and_scales_are_refused():
         build_standin("synthetic-reddit", scale=0.001)
 
 
+@pytest.mark.parametrize("seed", [1.5, "1", True, 2**64 + 1])
+@pytest.mark.parametrize("name", ["synthetic-flickr", "synthetic-fb15k-237"])
+def test_seeds_that_would_give_the_data_of_another_are_refused(name, seed):
+    with pytest.raises(ValueError, match=r"^seed is .*; it must (be a whole number|be in)"):
+        build_standin(name, scale=0.01, seed=seed)
+
+
+def test_seeds_of_numpy_are_whole_numbers():
+    seeds: Any = -3, np.int64(-3)
+    first, again = (build_standin("synthetic-flickr", scale=0.001, seed=seed) for seed in seeds)
+    assert isinstance(first, Dataset) and isinstance(again, Dataset)
+    assert again.fingerprint == first.fingerprint and again.split == "seeded:-3"
+
+
 @pytest.mark.parametrize("name", ["synthetic-papers100M", "synthetic-mag240M"])
 def test_exceeding_memory_is_refused_with_both_numbers(name, monkeypatch):
     monkeypatch.setattr("workbench.standin.build.available_bytes", lambda: 20 * 2**30)
@@ -237,6 +252,8 @@ def test_the_largest_degree_scales_with_the_square_root():
 def test_infeasible_degrees_are_refused():
     with pytest.raises(ValueError, match=r"mean degree of 40\.0 require .* than 24, .*; pass a larger scale"):
         degree_sequence(LAW, 100, 4000, max_neighbours=99)
+    with pytest.raises(ValueError, match=r"1 nodes with a mean degree of 446\.0 are too few .* 1050; pass a larger"):
+        build_standin("synthetic-mag240M", scale=1e-5)
 
 
 def test_a_split_of_all_nodes_covers_all_nodes_at_every_scale():

@@ -1,10 +1,12 @@
 """A folder of raw arrays with a JSON header and checksums: written atomically, opened memory-mapped."""
 
+import errno
 import hashlib
 import json
 import math
 import mmap
 import os
+import resource
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -103,16 +105,55 @@ def _check_piece(name: str, tensor: Tensor, dtype: torch.dtype | None, shape: li
         )
 
 
-def _check_free(folder: Path, overwrite: bool) -> None:
-    """Reject every existing target except an empty folder or, with `overwrite`, a folder of arrays."""
+def _check_free(folder: Path, kind: str, overwrite: bool) -> None:
+    """Reject every existing target except an empty folder or, with `overwrite`, a folder of arrays of this kind."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not overwrite:
         raise FileExistsError(f"{folder} exists; pass overwrite=True to replace it, or another folder")
-    if not (folder / HEADER).is_file():
+    if problem := why_not_saved(folder, kind):
         raise FileExistsError(
-            f"{folder} has no {HEADER}, so it is not a folder of arrays and is not replaced; pass another folder"
+            f"{folder} {problem}, so it is not a saved {kind} alone and is not replaced; pass another folder"
         )
+
+
+def why_not_saved(folder: Path, kind: str) -> str | None:
+    """What shows that a folder is more, or other, than `save_arrays` writes; None: nothing, so it may be deleted.
+
+    A header that can't be read counts as damaged, so that what it describes can be saved again.
+
+    Args:
+        folder: any path.
+        kind: of the record that it should be.
+    """
+    if not (folder / HEADER).is_file():
+        return f"has no {HEADER}"
+    for path in sorted(folder.iterdir()):
+        if not path.is_file() or (path.name != HEADER and path.suffix != ".bin"):
+            return f"also has {path.name}"
+    with suppress(ValueError, RecursionError):
+        header = json.loads((folder / HEADER).read_bytes())
+        found = header.get("kind") if isinstance(header, dict) else None
+        if found != kind:
+            return f"has a {HEADER} that describes no {kind}" + (f" but {found!r}" if found else "")
+    return None
+
+
+def other_than_saved(folder: Path, kind_of: Callable[[str], str | None]) -> str | None:
+    """What a folder of such folders has besides them, for messages; None: nothing, so it may be deleted.
+
+    Args:
+        folder: any path.
+        kind_of: the kind of the record in the folder of this name; None: there is none.
+    """
+    entries = sorted(folder.iterdir()) if folder.is_dir() else [folder]
+    for path in entries:
+        kind = kind_of(path.name)
+        if kind is None:
+            return path.name
+        if problem := why_not_saved(path, kind):
+            return f"{path.name}, which {problem}"
+    return None if entries else "no such folder in it"
 
 
 def save_arrays(
@@ -132,11 +173,11 @@ def save_arrays(
         arrays: tensors by name; an array too large for memory as an iterable of tensors of consecutive rows; None is
             skipped.
         kind: type of the record, such as "graph"; `open_arrays` checks it.
-        overwrite: replace an existing folder of arrays.
+        overwrite: replace an existing folder of arrays of this kind, damaged or not.
 
     Raises:
         FileExistsError: if `folder` exists and `overwrite` is not set, also if another process creates it meanwhile, or
-            if it is not a folder of arrays.
+            if it has anything else than arrays of this kind.
         TypeError: if an array is not made of tensors, or of a dtype that can't be stored.
         ValueError: if a name is not an identifier, or tensors of consecutive rows differ in dtype or shape of a row.
     """
@@ -144,7 +185,7 @@ def save_arrays(
         raise ValueError(f"array name {bad[0]!r} is not an identifier; use letters, digits and underscores")
     target = Path(folder).resolve()
     files.remove_unfinished(target.parent)
-    _check_free(target, overwrite)
+    _check_free(target, kind, overwrite)
     with files.new_folder(target, replace=overwrite) as draft:
         entries = {name: _write_array(draft, name, tensor) for name, tensor in arrays.items() if tensor is not None}
         header = {"kind": kind, "version": VERSION, "byte_order": sys.byteorder, "arrays": entries}
@@ -267,6 +308,7 @@ def open_arrays(folder: str | os.PathLike[str], *, kind: str, verify: bool = Fal
     Raises:
         FileNotFoundError: if the folder or one of its files is missing.
         CorruptFileError: if a file does not match the header, or the header has another kind or version.
+        OSError: if the process may not open more files: each array keeps one open.
     """
     root = Path(folder).absolute()
     return _while_replaced(root, lambda: _open_all(root, kind, verify))
@@ -287,13 +329,26 @@ def saved_digest(folder: str | os.PathLike[str], *, kind: str) -> str:
 
 
 def _open_all(root: Path, kind: str, verify: bool) -> dict[str, Tensor]:
-    with _opened(root, kind) as descriptor:
+    with _explained(root), _opened(root, kind) as descriptor:
         entries = _check_entries(root / HEADER, _read_header(root, kind, descriptor).get("arrays"))
         arrays = {name: _open_array(root, name, entry, descriptor) for name, entry in entries.items()}
     if verify:
         for name, tensor in arrays.items():
             _check_digest(array_path(root, name), tensor, entries[name]["sha256"])
     return arrays
+
+
+@contextmanager
+def _explained(root: Path) -> Iterator[None]:
+    """Name the limit that is reached by opening many folders: a mapped file stays open as long as its tensor exists."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        text = f"{root} can't be opened: it would exceed the limit of {limit} open files, one per array"
+        raise OSError(errno.EMFILE, f"{text}; raise it with ulimit -n, or open fewer folders") from error
 
 
 def _while_replaced(root: Path, read: Callable[[], T]) -> T:

@@ -978,6 +978,18 @@ def _whole_number(text, i, separator):
     return i, value, LARGE if large else 0
 
 
+@compiled_inline
+def _inside_quotes(text, begin, end):
+    """Where the value of a field begins and ends, without the pair of quotes that may be around it."""
+    if text[begin] == 34:
+        last = end - 1
+        while last > begin and (text[last] == 32 or text[last] == 9):
+            last -= 1
+        if last > begin and text[last] == 34:
+            return begin + 1, last
+    return begin, end
+
+
 @compiled
 def read_pairs(text, separator, fields, source, destination, weight, base, limit, src, dst, weights):
     """Read lines with an edge each.
@@ -1021,9 +1033,10 @@ def read_pairs(text, separator, fields, source, destination, weight, base, limit
                 if i < 0:
                     return at, count, lines, QUOTE, column + 1
                 if column == weight:
-                    if i == begin or i - begin > weights.shape[1]:
+                    begin, end = _inside_quotes(text, begin, i)
+                    if begin == end or end - begin > weights.shape[1]:
                         return at, count, lines, WEIGHT, column + 1
-                    for k in range(begin, i):
+                    for k in range(begin, end):
                         weights[count, k - begin] = text[k]
             column += 1
             i = _skip_blanks(text, i, separator)

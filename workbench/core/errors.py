@@ -4,9 +4,11 @@ Every check takes the `name` of the argument that the message is about, and rais
 """
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from numbers import Integral
 from pathlib import Path
 from types import FrameType
@@ -54,6 +56,9 @@ class RankError(RuntimeError):
     def __init__(self, message: str, rank: int, stage: str) -> None:
         super().__init__(message)
         self.rank, self.stage = rank, stage
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (*self.args, self.rank, self.stage), vars(self)
 
 
 class DataError(ValueError):
@@ -289,26 +294,35 @@ def available_bytes() -> int:
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(free, _cgroup_bytes(free))
+    limit, used = _cgroup()
+    return min(free, max(0, limit - used))
 
 
 def total_bytes() -> int:
     """Return the bytes of the machine's physical memory, capped by a cgroup limit."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        return total if limit == "max" else min(total, int(limit))
-    except (OSError, ValueError):
-        return total
+    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), _cgroup()[0])
 
 
-def _cgroup_bytes(default: int) -> int:
-    """Return the bytes left under the container's memory limit, or `default` if there is no limit."""
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        return default if limit == "max" else max(0, int(limit) - int((_CGROUP / "memory.current").read_text()))
-    except (OSError, ValueError):
-        return default
+_CGROUP_FILES = (  # limit, usage, statistics and what they call pages of files that were not used lately; v2, then v1
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
+
+
+def _cgroup() -> tuple[int, int]:
+    """Return the container's memory limit, without one a larger number than any memory, and the bytes that it uses.
+
+    Pages of files that were not used lately are not in use, as for Docker: the kernel drops them before it refuses
+    memory, and whoever reads large files has as many of them as the limit allows.
+    """
+    for maximum, current, statistics, cache in _CGROUP_FILES:
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            limit, used = (int((_CGROUP / name).read_text()) for name in (maximum, current))
+            with suppress(OSError):
+                found = re.search(rf"^{cache} (\d+)$", (_CGROUP / statistics).read_text(), re.MULTILINE)
+                used -= int(found[1]) if found else 0
+            return limit, max(0, used)
+    return INT64_MAX, 0
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

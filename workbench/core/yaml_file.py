@@ -11,7 +11,22 @@ from pydantic import BaseModel, ValidationError
 from workbench.core.suggestions import did_you_mean
 
 # libyaml, ten times as fast, where PyYAML was built with it
-YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(YAML_LOADER):
+    """Refuses a key that a mapping repeats, of which PyYAML takes the last."""
+
+    def flatten_mapping(self, node: Any) -> None:
+        if not hasattr(node, "own_keys"):  # later calls see those of merged mappings (<<), too, which it may override
+            node.own_keys = set()
+            for key, _ in node.value:
+                if (own := (key.tag, str(key.value))) in node.own_keys:
+                    problem = f"the key {key.value!r} is repeated; keep one of them"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                node.own_keys.add(own)
+        super().flatten_mapping(node)
+
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -28,13 +43,15 @@ def read_yaml(file: Path, model: type[Record]) -> Record:
         model: class of the record.
 
     Raises:
-        ConfigError: invalid YAML, an unknown key, a missing key, a wrong type; the message names file, key and the
+        ConfigError: invalid YAML, a repeated, unknown or missing key, a wrong type; the message names file, key and the
             allowed values.
     """
     try:
-        return model.model_validate(yaml.load(file.read_text(encoding="utf-8"), YAML_LOADER))
-    except yaml.YAMLError as error:
+        values = yaml.load(file.read_text(encoding="utf-8"), _Loader)
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError of the encoding, or of a date or number
         raise ConfigError(f"{file}: invalid YAML: {' '.join(str(error).split())}") from None
+    try:
+        return model.model_validate(values)
     except ValidationError as error:
         raise explain(error, model, str(file)) from None
 

@@ -22,7 +22,8 @@ from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.paths import cache_folder, data_folder
 
 _HERE = Path(__file__).parent
-_READERS = ("core/graph.py", "core/dataset.py", "links/knowledge_graph.py")
+_KERNELS = ("kernels/csr.py", "kernels/hash.py", "kernels/transpose.py")
+_READERS = ("core/graph.py", "core/dataset.py", "core/randomness.py", "links/knowledge_graph.py", *_KERNELS)
 _CODE = (*sorted(_HERE.glob("*.py")), *(_HERE.parent / file for file in _READERS))
 _GENERATORS = tuple(sorted((_HERE.parent / "standin").glob("*.py")))
 
@@ -87,14 +88,16 @@ def load_dataset(
         FileNotFoundError: the data set is not in the data folder; the message says how to get it.
         DataError: invalid data in a file.
         CapacityError: the data set exceeds the memory.
+        TypeError: an option of another type.
         ValueError: an option that is unknown or does not apply to the data set.
     """
     options = Options(undirected, self_loops, features, split, seed)
-    source = find_source(name, data_folder(root), scale=scale, seed=seed)
+    source = find_source(name, data_folder(root), scale=scale, seed=options.seed)
     loaded = cached(
         name, source.location, source.files, options.as_dict(), lambda: build(source, name, options), code=source.code
     )
-    _calls[loaded] = _call(name, root=None if root is None else str(root), scale=scale, **options.as_dict())
+    plain = {"root": None if root is None else str(root), "scale": None if scale is None else float(scale)}
+    _calls[loaded] = _call(name, **plain, **options.as_dict())
     return loaded
 
 

@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from workbench.core.dataset import Dataset, LinkSplit
-from workbench.core.errors import CapacityError, DataError, available_bytes, check_at_least, check_finite, check_seed
+from workbench.core.errors import (
+    CapacityError,
+    DataError,
+    available_bytes,
+    check_at_least,
+    check_finite,
+    check_seed,
+    check_type,
+)
 from workbench.core.graph import Graph, Undirected
 from workbench.core.randomness import Purpose, permutation, stream, uniform
 from workbench.core.units import format_bytes
@@ -109,8 +117,9 @@ class Options:
             if not (value is None or isinstance(value, bool) or (more and value == "multi")):
                 raise TypeError(f"{name} is {value!r}; it must be {more}True, False or None (as published)")
         check_at_least("split", self.split, 0)
-        check_seed(self.seed)
         parse_features(self.features)
+        object.__setattr__(self, "split", int(self.split))  # those of NumPy are no JSON
+        object.__setattr__(self, "seed", check_seed(self.seed))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options by name."""
@@ -129,10 +138,11 @@ def parse_features(text: str) -> tuple[str, int]:
     >>> parse_features("random:128")
     ('random', 128)
     """
+    check_type("features", text, str, 'pass "given", "degree" or "random:128"')
     kind, colon, width = text.partition(":")
     if text in ("given", "degree"):
         return text, 0
-    if kind == "random" and colon and width.isdigit() and int(width) > 0:
+    if kind == "random" and colon and width.isascii() and width.isdecimal() and int(width) > 0:
         return kind, int(width)
     raise ValueError(f"features {text!r} is not known; choose given, degree or random:WIDTH (random:128)")
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.dataset import Dataset
-from workbench.core.errors import CapacityError, available_bytes, check_choice
+from workbench.core.errors import CapacityError, available_bytes, check_choice, check_seed
 from workbench.core.graph import Graph
 from workbench.core.units import format_bytes
 from workbench.links.knowledge_graph import KnowledgeGraph
@@ -30,16 +30,17 @@ def build_standin(name: str, *, scale: float | None = None, seed: int = 0) -> Da
     Args:
         name: a key of `STANDINS`.
         scale: in (0, 1]; None: the default of the stand-in.
-        seed: a 64-bit integer.
+        seed: a whole number in [-2**63, 2**63).
 
     Returns:
         The data set, or the knowledge graph.
 
     Raises:
         CapacityError: it would need more memory than is available.
-        ValueError: an unknown name, or a scale outside (0, 1] or too small for the mean degree.
+        ValueError: an unknown name, a scale outside (0, 1] or too small for the degrees, or another seed.
     """
     spec, size = find_standin(name, scale)
+    seed = check_seed(seed)
     check_capacity(name, size)
     return _build_nodes(spec, size, seed) if isinstance(spec, StandIn) else knowledge_graph(spec, size, seed)
 

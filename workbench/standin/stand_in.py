@@ -359,6 +359,11 @@ def degree_sequence(
             f"{nodes} nodes with a mean degree of {total / nodes:.1f} require larger degrees than {max_degree}, the "
             "limit for a simple graph; pass a larger scale"
         )
+    if min_degree * (nodes - 1) + max_degree > total:
+        raise ValueError(
+            f"{nodes} nodes with a mean degree of {total / nodes:.1f} are too few for a largest degree of "
+            f"{max_degree}; pass a larger scale"
+        )
     degrees = _fit(raw[:-1], total - max_degree, min_degree, max_degree)
     missing = total - max_degree - int(degrees.sum())
     below = np.flatnonzero(degrees < max_degree)

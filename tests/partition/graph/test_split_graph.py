@@ -120,8 +120,32 @@ def test_nothing_is_left_behind_and_nothing_is_overwritten(tmp_path: Path, monke
     assert len(list(target.iterdir())) == 4 and [path.name for path in tmp_path.iterdir()] == ["parts"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
-    with pytest.raises(FileExistsError, match="is not a divided graph and is not replaced"):
+    with pytest.raises(FileExistsError, match=r"mine has notes\.txt, so it is not a divided graph and is not replaced"):
         split_graph(graph, owner, tmp_path / "mine", overwrite=True)
+
+
+@pytest.mark.parametrize("entry", ["notes.txt", "part-0/notes.txt", "part-x/notes.txt", "owner/notes.txt"])
+def test_files_of_others_beside_the_parts_are_kept(tmp_path: Path, entry: str) -> None:
+    split_graph(some_graph(), torch.arange(30) % 2, tmp_path / "parts")
+    (tmp_path / "parts" / entry).parent.mkdir(exist_ok=True)
+    (tmp_path / "parts" / entry).write_text("years of work")
+    with pytest.raises(FileExistsError, match=rf"parts has {entry.partition('/')[0]}.*, so it is not a divided graph"):
+        split_graph(some_graph(), torch.arange(30) % 3, tmp_path / "parts", overwrite=True)
+    assert (tmp_path / "parts" / entry).read_text() == "years of work"
+    assert open_part(tmp_path / "parts", 1, verify=True).graph.num_nodes == 30
+
+
+def test_parts_of_rows_are_no_divided_graph(tmp_path: Path) -> None:
+    owner = torch.arange(30) % 2
+    split_graph(some_graph(), owner, tmp_path / "parts")
+    with pytest.raises(FileExistsError, match=r"part-0 has a header\.json that describes no rows but 'graph'"):
+        wb.features.split_rows(torch.ones(30, 2), owner, tmp_path / "parts", overwrite=True)
+
+
+def test_the_number_of_parts_is_read_after_a_call_was_killed_while_replacing_them(tmp_path: Path) -> None:
+    split_graph(some_graph(), torch.arange(30) % 2, tmp_path / "parts")
+    (tmp_path / "parts").rename(tmp_path / f".parts.{'0' * 32}.old")
+    assert stored_num_parts(tmp_path / "parts") == 2
 
 
 def test_progress_counts_both_passes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from workbench import files
-from workbench.core.array_store import HEADER, open_arrays, save_arrays, saved_digest
+from workbench.core.array_store import open_arrays, other_than_saved, save_arrays, saved_digest
 from workbench.core.edge_stream import CHUNK_EDGES, EdgeSource, check_repeatable, count_nodes, edge_chunks
 from workbench.core.errors import check_at_least, check_ids
 from workbench.core.graph import Graph
@@ -226,7 +227,9 @@ def stored_num_parts(folder: str | os.PathLike[str]) -> int:
         FileNotFoundError: if the folder is missing.
         CorruptFileError: if the file of the owners is truncated or not valid.
     """
-    arrays = open_arrays(Path(folder) / _OWNER, kind=_OWNER)
+    root = Path(folder).absolute()
+    files.restore(root)
+    arrays = open_arrays(root / _OWNER, kind=_OWNER)
     return int(arrays[_NUM_PARTS]) if _NUM_PARTS in arrays else _num_owners(arrays[_OWNER])  # of an earlier version
 
 
@@ -260,8 +263,14 @@ def _check_free(target: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise FileExistsError(f"{target} exists; pass overwrite=True to replace it, or another folder")
-    if not (target / _OWNER / HEADER).is_file():
-        raise FileExistsError(f"{target} is not a divided graph and is not replaced; pass another folder")
+    if other := other_than_saved(target, _kind_of):
+        raise FileExistsError(
+            f"{target} has {other}, so it is not a divided graph and is not replaced; pass another folder"
+        )
+
+
+def _kind_of(name: str) -> str | None:
+    return _OWNER if name == _OWNER else "graph" if re.fullmatch(r"part-\d+", name) else None
 
 
 def _attributes(edges: EdgeSource, edge_ids: bool) -> dict[str, Tensor | None]:
