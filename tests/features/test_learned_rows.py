@@ -140,6 +140,31 @@ def test_accumulates_through_train_step() -> None:
     assert not torch.equal(results[0], START)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "convert"),
+    [(torch.bfloat16, torch.Tensor.float), (torch.float32, lambda x: 2 * x)],
+    ids=["cast", "scaled"],
+)
+def test_rows_that_were_computed_from_those_read_are_refused(
+    dtype: torch.dtype, convert: Callable[[Tensor], Tensor]
+) -> None:
+    """Their gradients reach the rows that `read` returned, which `add` does not see."""
+    graph = wb.Graph.from_edges(*torch.randint(ROWS, (2, 60)), num_nodes=ROWS)
+    batch = wb.NeighborSampler([2]).sample(graph, torch.arange(8))
+    model = wb.build_model("sage-mean", in_dim=DIM, hidden_dim=4, out_dim=2, num_layers=1)
+    values = START.to(dtype)
+    rows = wb.LearnedRows(values)
+
+    def loss_of(out: Tensor, mb: wb.MiniBatch) -> Tensor:
+        return nn.functional.cross_entropy(out, mb.seeds % 2)
+
+    with pytest.raises(ValueError, match=r"x was computed from the rows; return rows\.read\(…\) itself and convert it"):
+        wb.accumulate(model, [batch], lambda mb: convert(rows.read(mb.node_ids)), loss_of, after=rows.add)
+    rows.step()
+    assert torch.equal(values, START.to(dtype))
+    wb.accumulate(model, [batch], lambda mb: rows.read(mb.node_ids).detach().float(), loss_of, after=rows.add)
+
+
 def test_discarded_gradients() -> None:
     values = START.clone()
     rows = wb.LearnedRows(values)
@@ -243,6 +268,16 @@ def test_gradients_of_half_precision_are_summed_in_float32(dtype: torch.dtype) -
         (TypeError, "values is a dict", lambda: wb.LearnedRows({})),
         (TypeError, "values is .*Linear", lambda: wb.LearnedRows(nn.Linear(1, 1))),
         (ValueError, r"pass values\.detach\(\)", lambda: wb.LearnedRows(START.clone().requires_grad_())),
+        (
+            ValueError,
+            r"values requires a gradient; rows are updated by step\(\), pass a store of its rows, detached",
+            lambda: wb.LearnedRows(wb.MemoryRows(nn.Parameter(START.bfloat16()))),
+        ),
+        (
+            ValueError,
+            "state requires a gradient",
+            lambda: wb.LearnedRows(START, wb.MemoryRows(START.clone().requires_grad_())),
+        ),
         (ValueError, r"state has row_shape \(2,\)", lambda: wb.LearnedRows(START, START[:, :2])),
         (ValueError, "state has dtype torch.float32", lambda: wb.LearnedRows(START, START.float())),
         (
@@ -254,6 +289,7 @@ def test_gradients_of_half_precision_are_summed_in_float32(dtype: torch.dtype) -
         (ValueError, "lr is 0", lambda: wb.LearnedRows(START, lr=0)),
         (ValueError, "lr is nan", lambda: wb.LearnedRows(START, lr=float("nan"))),
         (ValueError, "eps is -1", lambda: wb.LearnedRows(START, eps=-1)),
+        (ValueError, "eps is 0; it must be above 0", lambda: wb.LearnedRows(START, eps=0)),
         (IndexError, "ids contains 12", lambda: wb.LearnedRows(START).read(torch.tensor([12]))),
         (IndexError, "ids contains 12", lambda: wb.LearnedRows(START).add_gradients(torch.tensor([12]), START[:1])),
         (

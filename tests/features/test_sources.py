@@ -76,6 +76,11 @@ def test_gradients_reach_a_tensor() -> None:
         (np.float64(1.0), TypeError, "y is a float64"),
         (np.zeros((3, 2), ">f4"), ValueError, "byte order"),
         (np.array(["a"]), TypeError, "numpy.str_"),
+        (
+            np.ma.masked_array(np.ones((3, 2)), mask=np.eye(3, 2, dtype=bool)),
+            TypeError,
+            r"y is a masked array, .* pass y\.filled\(value\)",
+        ),
     ],
 )
 def test_other_sources_are_refused(source: Any, error: type[Exception], message: str) -> None:

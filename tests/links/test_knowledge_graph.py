@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
@@ -80,6 +81,16 @@ def test_ids_beyond_32_bits():
     huge = KnowledgeGraph.build(triples, triples[:0], triples[:0], num_entities=size, num_relations=2**30)
     with pytest.raises(OverflowError, match="63 bits"):
         huge.known_tails(0, 0)
+
+
+def test_names_may_be_an_array():
+    names = {"entity_names": np.array(list("abcde")), "relation_names": np.array(["r", "s", "t"])}
+    kg = knowledge([(0, 1, 2)], **names)
+    assert (kg.entity("c"), kg.relation("t")) == (2, 2) and kg.entity_names == list("abcde")
+    with pytest.raises(KeyError, match="no relation is named 'u'"):
+        kg.relation("u")
+    given = list("abcde")
+    assert knowledge([(0, 1, 2)], entity_names=given).entity_names is given, "large graphs have many names"
 
 
 @pytest.mark.parametrize(

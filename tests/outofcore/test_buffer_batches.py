@@ -82,6 +82,18 @@ def test_steps_rise_through_all_epochs_and_epochs_differ(loader):
         other.set_epoch(2, skip=len(again) + 1)
 
 
+@pytest.mark.parametrize("loader", [nodes_loader, pairs_loader])
+def test_a_refused_choice_of_an_epoch_changes_nothing(loader):
+    one, other = loader(), loader()
+    one.set_epoch(1, skip=2)
+    for wrong in ({"epoch": 5, "skip": 10**6}, {"epoch": 5, "skip": -1}, {"epoch": -1}):
+        other.set_epoch(1, skip=2)
+        with pytest.raises(ValueError, match=r"is 1000000|is -1"):
+            other.set_epoch(**wrong)
+        assert other.next_epoch == 1
+        assert [batch[1] for batch in other] == [batch[1] for batch in one.epoch(1)][2:]
+
+
 @pytest.mark.parametrize(("name", "shuffle", "drop_last"), pairwise(SAMPLERS, [True, False], [True, False]))
 def test_all_partitions_in_the_buffer_give_the_batches_of_memory(name, shuffle, drop_last):
     options = {"sampler": SAMPLERS[name], "batch_size": 4, "shuffle": shuffle, "drop_last": drop_last, "seed": 5}

@@ -210,11 +210,17 @@ def test_rows_outside_the_buffer_and_after_their_state(features: wb.outofcore.Pa
     [
         (wb.outofcore.beta_order(P, 4), "4 partitions in a state, but capacity is 3"),
         (wb.outofcore.beta_order(9, 3), "9 partitions"),
+        (wb.outofcore.node_order(4, 3, 1), "the order has 4 partitions, but the store has 8"),
+        (wb.outofcore.node_order(6, 2, 4), "the order has 6 partitions, but the store has 8"),
+        (wb.outofcore.node_order(9, 3, 4), "the order has 9 partitions, but the store has 8"),
     ],
 )
 def test_orders_of_other_sizes(features: wb.outofcore.PartitionStore, order: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         wb.outofcore.PartitionBuffer(features, capacity=3).epoch(order)
+    if order.num_partitions != P:
+        with pytest.raises(ValueError, match=message):
+            wb.outofcore.epoch_io(features, order)
 
 
 def test_reads_are_direct_or_not(features: wb.outofcore.PartitionStore) -> None:

@@ -1,6 +1,7 @@
 """Orders of partitions and edge buckets through a buffer: oracles, and what holds for all."""
 
-from itertools import combinations, pairwise
+import re
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import pytest
@@ -242,6 +243,37 @@ def test_nodes_are_trained_while_their_partition_is_in_the_buffer():
 def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def refusal(order: Any, *sizes: Any) -> str:
+    try:
+        order(*sizes)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_the_remedies_that_refusals_name_are_accepted():
+    balanced, comet = wb.outofcore.balanced_order, wb.outofcore.comet_order
+    three, too_few = 0, 0
+    for p in range(2, 17):
+        divisors = [groups for groups in range(1, p + 1) if p % groups == 0]
+        for c, groups in product(range(2, p + 1), [None, *divisors]):
+            twos = [fitting for fitting in divisors if c * fitting // p == 2]
+            if match := re.search(
+                r"takes two: set (?:capacity to (\d+) and )?num_groups to (\d+)", refusal(balanced, p, c, groups)
+            ):
+                three += 1
+                capacity, num_groups = int(match[1] or c), int(match[2])
+                assert balanced(p, capacity, num_groups).capacity == 2 * p // num_groups <= capacity <= c
+                assert num_groups == twos[0] if twos else capacity < c
+            if match := re.search(r"set capacity to (\d+), or num_groups to (\d+)", refusal(comet, p, c, groups)):
+                too_few += 1
+                assert balanced(p, int(match[1]), groups).capacity == comet(p, int(match[1]), groups).capacity > c
+                assert comet(p, c, int(match[2])).capacity <= c
+    assert three > 50 and too_few > 50
+    with pytest.raises(ValueError, match="set capacity to 2 and num_groups to 6, or use comet_order"):
+        balanced(6, 3)
 
 
 def test_the_whole_graph_in_the_buffer_is_one_state():

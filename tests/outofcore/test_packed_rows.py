@@ -98,6 +98,28 @@ def test_reads_in_order_alone(disk: wb.DiskRows, tmp_path: Path) -> None:
     assert (packed.row_shape, packed.dtype) == ((WIDTH,), torch.float32) and "PackedRows(" in repr(packed)
 
 
+def test_a_read_that_failed_is_repeated(disk: wb.DiskRows, tmp_path: Path) -> None:
+    packed = pack_rows(tmp_path / "packed", EPOCH, disk, **ROOM)
+    order, pool = packed._ids.clone(), torch.empty(9, WIDTH)
+    with pytest.raises(TypeError, match=r"out is torch\.float64"):
+        packed.read(order[:3], out=torch.empty(3, WIDTH, dtype=torch.float64))
+    assert torch.equal(packed.read(order[:3]), X[order[:3]])
+    with pytest.raises(ValueError, match="places"):
+        packed.read_to(order[3:5], pool, torch.tensor([0]))
+    packed.read_to(order[3:5], pool, torch.tensor([7, 2]))
+    assert torch.equal(pool[[7, 2]], X[order[3:5]])
+
+
+def test_two_loops_over_the_same_rows_are_named(disk: wb.DiskRows, tmp_path: Path) -> None:
+    room = {**ROOM, "overlap": False}  # a thread would read as the other loop begins, and either could be refused
+    packed = pack_rows(tmp_path / "packed", EPOCH, disk, **room)
+    one = iter(read_ahead(EPOCH, packed, **room))
+    next(one)
+    assert len(list(read_ahead(EPOCH, packed, **room))) == len(EPOCH)
+    with pytest.raises(ValueError, match="another loop has read from them meanwhile"):
+        list(one)
+
+
 def test_an_interrupted_call_leaves_what_was_there(disk: wb.DiskRows, tmp_path: Path) -> None:
     class Interrupted(wb.MemoryRows):
         def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -172,6 +194,24 @@ def test_what_a_killed_call_wrote_is_deleted(disk: wb.DiskRows, tmp_path: Path) 
     (draft / "rows.bin").write_bytes(bytes(1000))
     pack_rows(tmp_path / "packed", EPOCH, disk, **ROOM)
     assert os.listdir(tmp_path) == ["packed"]
+
+
+@pytest.mark.parametrize("entry", ["notes.txt", "order/notes.txt", "rows/notes.txt"])
+def test_files_of_others_are_kept(disk: wb.DiskRows, tmp_path: Path, entry: str) -> None:
+    target = tmp_path / "packed"
+    pack_rows(target, EPOCH, disk, **ROOM)
+    pack_rows(target, EPOCH, disk, **ROOM, overwrite=True)
+    (target / entry).write_text("years of work")
+    with pytest.raises(FileExistsError, match=rf"packed has {entry.partition('/')[0]}.*, so it is not a folder"):
+        pack_rows(target, EPOCH, disk, **ROOM, overwrite=True)
+    assert (target / entry).read_text() == "years of work"
+
+
+def test_a_folder_with_one_called_order_is_kept(disk: wb.DiskRows, tmp_path: Path) -> None:
+    (tmp_path / "books" / "order").mkdir(parents=True)
+    with pytest.raises(FileExistsError, match=r"books has order, which has no header\.json, so it is not"):
+        pack_rows(tmp_path / "books", EPOCH, disk, **ROOM, overwrite=True)
+    assert (tmp_path / "books" / "order").is_dir()
 
 
 def test_bad_input(tmp_path: Path) -> None:

@@ -299,6 +299,25 @@ def test_rows_that_require_a_gradient_are_refused() -> None:
         next(iter(read_ahead(loader(), learnt, memory=X.nbytes)))
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_learnt_rows_are_read_ahead_where_the_loop_needs_no_gradients(mode: Any) -> None:
+    """To evaluate: threads have a mode of their own, but reads are in that of the loop."""
+    learnt, expected = wb.LearnedRows(X.clone()), [X[mb.node_ids] for _, mb in loader()]
+    for overlap in (True, False):
+        with mode():
+            found = [
+                rows.read(mb.node_ids).clone()
+                for _, mb, rows in read_ahead(loader(), learnt, memory=ROOM * ROW_BYTES, overlap=overlap)
+            ]
+        assert len(found) > 2 and all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+        loop = iter(read_ahead(loader(), learnt, memory=ROOM * ROW_BYTES, overlap=overlap))
+        with mode():
+            next(loop)
+        with pytest.raises(ValueError, match="rows that require a gradient can't be read ahead"):
+            for _ in loop:
+                pass
+
+
 def test_a_row_of_another_batch_is_an_error() -> None:
     found = read_ahead(loader(), X, memory=X.nbytes)
     loop = iter(found)

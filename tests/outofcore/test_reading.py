@@ -2,7 +2,9 @@
 
 import os
 from dataclasses import replace
+from itertools import groupby
 from math import ceil
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,33 @@ def test_buckets_of_training_nodes_that_have_most_edges_are_expected(tmp_path: P
     assert plan.read_bytes - io.row_bytes == pytest.approx(io.edge_bytes, rel=0.02)
     equal = planned(memory="500 KiB", groups=(), **edges).best
     assert equal.read_bytes - io.row_bytes < 0.9 * io.edge_bytes
+
+
+@pytest.mark.parametrize("num_edges", [1, 30])
+def test_buckets_without_edges_are_not_read(tmp_path: Path, num_edges: int) -> None:
+    ends = torch.randint(64, (2, num_edges), generator=torch.Generator().manual_seed(0))
+    graph, rows = wb.Graph.from_edges(*ends, num_nodes=64), torch.zeros(64, 256)
+    store = wb.outofcore.PartitionStore.build(tmp_path / "store", graph, rows=rows, num_partitions=8)
+    sizes: dict[str, Any] = {"num_rows": 64, "row_bytes": 1024, "memory": "40 KiB", "groups": ()}
+    edges: dict[str, Any] = {"num_edges": num_edges, "num_partitions": 8, "num_train_partitions": 8}
+    edges |= {"edge_bytes": store.layout.edge_bytes, "buckets": store.bucket_edges.double()}
+    plan = planned(AccessTrace.of([torch.arange(64)]), **sizes, **edges).best
+    order, reads = wb.outofcore.node_order(8, plan.capacity, 8), []
+    with wb.outofcore.PartitionBuffer(store, capacity=plan.capacity, prefetch=False) as buffer:
+        first = next(states := buffer.epoch(order)), buffer.io
+        for _ in states:
+            pass
+        assert plan.read_bytes == buffer.io.read_bytes == epoch_io(store, order).read_bytes
+    held = {(i, j) for i in first[0].partitions.tolist() for j in first[0].partitions.tolist()}
+    before: set[tuple[int, int]] = set()
+    for state in order.states.tolist():
+        now = {(i, j) for i in state for j in state}
+        new = [(i, j) in now - before for i in range(8) for j in range(8)]
+        runs = groupby(zip(new, store.bucket_edges.flatten().tolist(), strict=True), key=itemgetter(0))
+        reads.append(sum(is_new and any(edges for _, edges in run) for is_new, run in runs))
+        before = now
+    assert plan.num_reads == 8 + sum(reads) and len(held) == plan.capacity**2
+    assert plan.first_seconds == FAST.seconds(first[1].read_bytes, plan.capacity + reads[0])
 
 
 @pytest.mark.parametrize(

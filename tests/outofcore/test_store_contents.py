@@ -97,6 +97,45 @@ def test_learnt_rows_begin_with_draws_and_a_state_of_zeros(tmp_path: Path) -> No
     assert len({tuple(row) for row in values.tolist()}) == NODES
 
 
+def test_all_bits_of_a_seed_count(tmp_path: Path) -> None:
+    def rows(seed: int) -> Tensor:
+        init = wb.outofcore.LearntInit(8, std=1.0, seed=seed)
+        store = wb.outofcore.PartitionStore.build(
+            tmp_path / f"{seed}", GRAPH, rows=init, num_partitions=2, seed=0, overwrite=True
+        )
+        return store.read()
+
+    for seed in (0, 1, 3, 2**32 - 1):  # the draws of stores that were built before
+        drawn = [torch.Generator().manual_seed(seed * 0x9E3779B1 + partition) for partition in range(2)]
+        assert torch.equal(rows(seed), torch.cat([torch.randn(NODES // 2, 8, generator=each) for each in drawn]))
+    seeds = [0, 1, 2**32 - 1, 2**32, 2**32 + 1, 2**33, 2**40, 2**62, 2**63 - 1, -1, -(2**32), -(2**63)]
+    assert len({tuple(rows(seed).flatten().tolist()) for seed in seeds}) == len(seeds)
+
+
+@pytest.mark.parametrize("std", [-1.0, float("nan"), float("inf")])
+def test_standard_deviations_are_finite(std: float) -> None:
+    with pytest.raises(ValueError, match=f"std is {std}; it must be at least 0 and finite"):
+        wb.outofcore.LearntInit(8, std=std)
+
+
+class Returning(wb.MemoryRows):
+    """Rows of X that returns others."""
+
+    def __init__(self, others: Tensor) -> None:
+        super().__init__(X)
+        self.others = others
+
+    def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+        return self.others[ids]
+
+
+class ReadOnly:
+    """The minimum that a training step needs."""
+
+    def read(self, ids: Tensor) -> Tensor:
+        return X[ids]
+
+
 class Shrinking:
     """A stream with fewer, or other, edges when it is read again."""
 
@@ -117,6 +156,14 @@ BOTH = torch.stack([SRC, DST])
         ({"num_partitions": NODES + 1}, ValueError, "num_partitions is 41"),
         ({"rows": X[:-1]}, ValueError, "rows has 39 rows, but there are 40 nodes"),
         ({"rows": X.to(torch.complex64)}, (ValueError, TypeError), "complex64"),
+        (
+            {"rows": Returning(X.double())},
+            ValueError,
+            r"rows\.read returned \[10, 3\] torch\.float64 for 10 ids, but .* \[10, 3\] torch\.float32",
+        ),
+        ({"rows": Returning(X[:, :2])}, ValueError, r"rows\.read returned \[10, 2\] torch\.float32 for 10 ids"),
+        ({"rows": Returning(X.repeat(1, 2))}, ValueError, r"rows\.read returned \[10, 6\] torch\.float32 for 10 ids"),
+        ({"rows": ReadOnly()}, TypeError, "rows is a ReadOnly without row_shape, dtype, device, __len__"),
         ({"train_idx": torch.tensor([3, 3])}, ValueError, "3"),
         ({"train_idx": torch.tensor([NODES])}, IndexError, "40"),
         ({"edges": iter([(SRC, DST)]), "num_nodes": NODES}, ValueError, "can be read once"),

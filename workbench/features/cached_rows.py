@@ -289,6 +289,8 @@ def _refuse_gradients(rows: Tensor) -> None:
 class RecordedRows(WrappedStore):
     """Wraps a store and records the ids of every `read` and `stage`, in order; it moves nothing itself.
 
+    The trace is that of a `CachedRows` in its place, which looks up the distinct ids of a `stage` in ascending order.
+
     Args:
         store: a store, tensor or array.
     """
@@ -307,7 +309,7 @@ class RecordedRows(WrappedStore):
     def stage(self, ids: Tensor, *, traffic: Traffic | None = None) -> FeatureStore:
         """Stage rows of the store, recorded as one read; reads of the staged rows are not recorded."""
         staged = stage_ids(self._store, ids, traffic=traffic)
-        self._reads.append(ids.detach().cpu().clone())
+        self._reads.append(ids.detach().cpu().unique())
         return staged
 
     @property

@@ -40,11 +40,11 @@ class LearnedRows:
         state: sums of squared gradients, of the same shape and dtype, but float32 for values in half precision, whose
             steps are computed in float32 and rounded once; None: zeros in memory.
         lr: learning rate, above 0.
-        eps: added to the square root, at least 0.
+        eps: added to the square root, above 0.
 
     Raises:
         TypeError: values that are not floating, or that can't be written to.
-        ValueError: a number out of range, or a state of another shape, dtype or device.
+        ValueError: a number out of range, rows that require a gradient, or a state of another shape, dtype or device.
 
     Source: Duchi et al., "Adaptive subgradient methods" (JMLR 2011), with a diagonal matrix, as in MariusGNN
     (EuroSys 2023) and `torch.optim.Adagrad`.
@@ -59,7 +59,7 @@ class LearnedRows:
             raise TypeError(f"values are {self.values.dtype}; learnt rows must be floating, such as values.float()")
         self.state = _writable("state", state)
         _check_alike(self.values, self.state)
-        self.lr, self.eps = _number("lr", lr, positive=True), _number("eps", eps, positive=False)
+        self.lr, self.eps = _number("lr", lr), _number("eps", eps)
         self._pending: list[tuple[Tensor, Tensor]] = []
         both_tensors = isinstance(values, Tensor) and isinstance(state, Tensor)
         self._tensors = (values, state) if both_tensors else None  # which are updated in place
@@ -100,8 +100,15 @@ class LearnedRows:
 
         Args:
             mb: the micro-batch.
-            inputs: its `Inputs`, of which `x` was read for `mb.node_ids`.
+            inputs: its `Inputs`, of which `x` is what `read` returned for `mb.node_ids`.
+
+        Raises:
+            ValueError: `x` was computed from the rows, whose gradient it does not have.
         """
+        if inputs.x.requires_grad and not inputs.x.is_leaf:
+            raise ValueError(
+                "x was computed from the rows; return rows.read(…) itself and convert it in the model or in forward="
+            )
         if inputs.x.grad is not None:
             self.add_gradients(mb.node_ids, inputs.x.grad)
 
@@ -196,6 +203,8 @@ def _writable(name: str, rows: Any) -> WritableStore:
     required = ("row_shape", "dtype", "device", "__len__", "read", "write")
     if isinstance(rows, type) or any(not hasattr(rows, member) for member in required):
         check_type(name, rows, Tensor, "pass a tensor [num_nodes, …], or a store with read and write")
+    if isinstance(rows, MemoryRows) and rows._rows.requires_grad:
+        raise ValueError(f"{name} requires a gradient; rows are updated by step(), pass a store of its rows, detached")
     return cast(WritableStore, rows)
 
 
@@ -212,10 +221,10 @@ def _check_alike(values: WritableStore, state: WritableStore) -> None:
         raise ValueError(f"state has {len(state)} rows, but values have {len(values)}; {remedy}")
 
 
-def _number(name: str, value: float, *, positive: bool) -> float:
+def _number(name: str, value: float) -> float:
     number = float(value)
-    if not 0 <= number < float("inf") or (positive and not number):
-        raise ValueError(f"{name} is {value!r}; it must be {'above 0' if positive else 'at least 0'} and finite")
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{name} is {value!r}; it must be above 0 and finite")
     return number
 
 

@@ -1,6 +1,7 @@
 """`MemoryRows`, `MappedRows`: rows in the memory of host or device, or mapped from a file; rows split by owner."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.array_store import open_arrays, save_arrays
+from workbench import files
+from workbench.core.array_store import open_arrays, save_arrays, why_not_saved
 from workbench.core.errors import (
     CorruptFileError,
     check_at_least,
@@ -21,7 +23,7 @@ from workbench.core.errors import (
 )
 from workbench.core.machine import Traffic
 from workbench.core.units import format_bytes
-from workbench.features.protocols import FeatureStore, check_rows
+from workbench.features.protocols import FeatureStore, check_rows, check_store
 from workbench.kernels.buffers import uninitialised
 from workbench.kernels.gather import gather_array, gather_rows
 
@@ -217,10 +219,18 @@ class MappedRows(TensorRows):
             TypeError: if `rows` is not made of tensors, or of a dtype that can't be stored.
             ValueError: if the tensors have no dimensions, or differ in dtype or shape of a row.
         """
-        if isinstance(rows, Tensor) and not rows.dim():
-            raise ValueError("rows is a single number; pass one row per id")
-        save_arrays(folder, {"rows": rows}, kind=ROWS_KIND, overwrite=overwrite)
+        if isinstance(rows, Tensor):
+            _check_row_per_id(rows)
+        pieces = rows if isinstance(rows, Tensor) else map(_check_row_per_id, rows)
+        save_arrays(folder, {"rows": pieces}, kind=ROWS_KIND, overwrite=overwrite)
         return cls(folder)
+
+
+def _check_row_per_id(rows: Tensor) -> Tensor:
+    """Return rows; what is no tensor is refused where it is written."""
+    if isinstance(rows, Tensor) and not rows.dim():
+        raise ValueError("rows is a single number; pass one row per id")
+    return rows
 
 
 def as_store(source: Any, name: str = "x") -> FeatureStore:
@@ -236,6 +246,8 @@ def as_store(source: Any, name: str = "x") -> FeatureStore:
     rows: Any = source
     if not rows.ndim:
         raise ValueError(f"{name} is a single number; pass a row per node of the graph")
+    if isinstance(rows, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose mask would be ignored; pass {name}.filled(value)")
     return MemoryRows(rows) if isinstance(rows, Tensor) else ArrayRows(rows)
 
 
@@ -268,6 +280,9 @@ def check_covers(name: str, source: Any, ids: Tensor) -> None:
 
 _CHUNK_BYTES = 64 << 20
 
+_PART = r"part-(0|[1-9][0-9]*)"
+"""Names of the folders of `split_rows`."""
+
 
 def split_rows(
     x: Any, owner: Tensor, folder: str | os.PathLike[str], *, num_parts: int | None = None, overwrite: bool = False
@@ -284,7 +299,7 @@ def split_rows(
         owner: integer [num_nodes], part of every node.
         folder: where the folders are created: `part-0`, `part-1`, ….
         num_parts: number of parts, some of which may own no node; None: the largest owner + 1.
-        overwrite: replace folders written by this function.
+        overwrite: replace the folders of an earlier split, and delete those of parts that there are no longer.
 
     Returns:
         The folder of every part.
@@ -292,15 +307,18 @@ def split_rows(
     Raises:
         ValueError: `x` has another number of rows than there are owners, or `num_parts` is below 1.
         IndexError: an owner that is not the number of a part.
-        FileExistsError: a folder exists and `overwrite` is not set.
+        TypeError: `x` is no store of rows, or `owner` no integers.
+        FileExistsError: a folder with the name of any part exists and `overwrite` is not set, or it is not one of rows;
+            nothing is written then.
         OSError: the disk is full.
 
     Source: Hoang et al., "BatchGNN" (2023), section 3: a partition's features are loaded with its nodes.
     """
     if num_parts is not None:
         check_at_least("num_parts", num_parts, 1)
-    check_vector("owner", owner, None, (torch.int8, torch.int16, torch.int32, torch.int64))
+    check_vector("owner", owner, None, (torch.int64, torch.int32, torch.int16, torch.int8))
     store, owner = as_store(x), owner.cpu().long()  # a narrow dtype can't be compared with every part
+    check_store("x", store)
     if len(store) != len(owner):
         raise ValueError(f"x has {len(store)} rows and owner {len(owner)}; pass the rows and the owner of every node")
     if (bad := find_out_of_range(owner, 0, 1 << 31 if num_parts is None else num_parts)) is not None:
@@ -308,9 +326,26 @@ def split_rows(
         raise IndexError(f"owner contains {bad}; owners are numbered from 0 on{below}")
     parts = range(num_parts or (int(owner.max()) + 1 if len(owner) else 0))
     folders = [Path(folder) / f"part-{part}" for part in parts]
+    outdated = _outdated_parts(Path(folder), len(parts), overwrite)
     for part, target in zip(parts, folders, strict=True):
         MappedRows.create(target, _chunks(store, (owner == part).nonzero()[:, 0]), overwrite=overwrite)
+    for path in outdated:
+        files.remove(path, inside=path.parent, named=_PART)
     return folders
+
+
+def _outdated_parts(folder: Path, num_parts: int, overwrite: bool) -> list[Path]:
+    """Check that all folders of parts may be replaced, and return those of parts that there are no longer."""
+    parts = [path for path in folder.glob("part-*") if re.fullmatch(_PART, path.name)]
+    parts = [path for path in parts if not path.is_dir() or any(path.iterdir())]
+    for path in parts:
+        if not overwrite:
+            raise FileExistsError(f"{path} exists; pass overwrite=True to replace an earlier split, or another folder")
+        if problem := why_not_saved(path, ROWS_KIND):
+            raise FileExistsError(
+                f"{path} {problem}, so it is not of rows alone and is not replaced; pass another folder"
+            )
+    return [path for path in parts if int(path.name.removeprefix("part-")) >= num_parts]
 
 
 def _chunks(store: FeatureStore, ids: Tensor) -> Iterator[Tensor]:

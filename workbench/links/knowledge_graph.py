@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -160,7 +161,8 @@ class KnowledgeGraph:
             IndexError: if an entity or a relation is out of range.
         """
         triples = [t.to(torch.int64) if type_name(t) == "torch.int32" else t for t in (train, valid, test)]
-        names = {"name": name, "entity_names": entity_names, "relation_names": relation_names, "notes": tuple(notes)}
+        names: dict[str, Any] = {"name": name, "notes": tuple(notes)}
+        names |= {"entity_names": _searchable(entity_names), "relation_names": _searchable(relation_names)}
         graph = cls(*triples, num_entities=num_entities, num_relations=num_relations, fingerprint="", **names)
         return replace(graph.validate(), fingerprint=content_digest(graph._tensors()))
 
@@ -293,6 +295,11 @@ class KnowledgeGraph:
 
     def _repr_html_(self) -> str:
         return html_table(self.name, self._sizes())
+
+
+def _searchable(names: Sequence[str] | None) -> Sequence[str] | None:
+    """Return names as they are, or as a list if they are an array."""
+    return names if names is None or isinstance(names, list | tuple) else list(names)
 
 
 def _id_of(name: str, names: Sequence[str] | None, kind: str) -> int:

@@ -275,9 +275,15 @@ def group_size(num_partitions: int, capacity: int, num_groups: int | None) -> tu
     if in_buffer < min(2, groups):
         raise ValueError(
             f"a buffer of {capacity} partitions holds {in_buffer} of {groups} groups of {size}; two must be in it at a "
-            f"time: set num_groups to {-(-2 * num_partitions // capacity)} or more, or enlarge the buffer"
+            f"time: set capacity to {min(2, groups) * size}, or num_groups to "
+            f"{num_partitions // _largest_group(num_partitions, capacity)}"
         )
     return size, in_buffer
+
+
+def _largest_group(num_partitions: int, capacity: int) -> int:
+    """Partitions per group in the fewest groups of which two fit into a buffer."""
+    return next(size for size in range(capacity // 2, 0, -1) if num_partitions % size == 0)
 
 
 def grouped_order(
@@ -342,9 +348,11 @@ def balanced_order(
     size, in_buffer = group_size(num_partitions, capacity, num_groups)
     groups = num_partitions // size
     if in_buffer > 2:
+        largest = _largest_group(num_partitions, capacity)
+        smaller = "" if capacity // largest == 2 else f"capacity to {2 * largest} and "
         raise ValueError(
-            f"{in_buffer} of {groups} groups are in the buffer at a time; balanced_order takes two: set num_groups to "
-            f"{-(-2 * num_partitions // capacity)}, or use comet_order"
+            f"{in_buffer} of {groups} groups are in the buffer at a time; balanced_order takes two: set {smaller}"
+            f"num_groups to {num_partitions // largest}, or use comet_order"
         )
     pairs = balanced_pairs(groups)
     order = grouped_order("balanced", num_partitions, pairs, seed=seed, epoch=epoch)
@@ -483,11 +491,13 @@ class NodeOrder:
     """An epoch over training nodes in partitions.
 
     Args:
+        num_partitions: number p of partitions, those without training nodes included.
         states: int64 [num_states, capacity], the partitions in the buffer in each state, ascending.
         first: int64 [number of partitions with training nodes], the first state that holds each.
         last: int64, of the same length, the last state.
     """
 
+    num_partitions: int
     states: Tensor
     first: Tensor
     last: Tensor
@@ -551,11 +561,12 @@ def node_order(
     if num_train_partitions <= capacity:
         rest = permutation(key, num_partitions - num_train_partitions)[: capacity - num_train_partitions]
         held = torch.cat([torch.arange(num_train_partitions), (rest + num_train_partitions).sort().values])
-        return NodeOrder(held[None, :], *torch.zeros(2, num_train_partitions, dtype=torch.int64))
-    return _swapped(permutation(key, num_train_partitions), capacity, stream(seed, Purpose.ORDER, epoch, _EVICTIONS))
+        return NodeOrder(num_partitions, held[None, :], *torch.zeros(2, num_train_partitions, dtype=torch.int64))
+    loads = permutation(key, num_train_partitions)
+    return _swapped(num_partitions, loads, capacity, stream(seed, Purpose.ORDER, epoch, _EVICTIONS))
 
 
-def _swapped(loads: Tensor, capacity: int, key: int) -> NodeOrder:
+def _swapped(num_partitions: int, loads: Tensor, capacity: int, key: int) -> NodeOrder:
     """Swap in the partitions one by one, each in place of a random one."""
     num_swaps = len(loads) - capacity
     slots = (uniform(key, torch.arange(num_swaps)) * capacity).long().tolist()
@@ -567,7 +578,7 @@ def _swapped(loads: Tensor, capacity: int, key: int) -> NodeOrder:
         held[slot], first[new] = new, number
         states.append(held.clone())
     last[held] = num_swaps
-    return NodeOrder(torch.stack(states).sort(dim=1).values, first, last)
+    return NodeOrder(num_partitions, torch.stack(states).sort(dim=1).values, first, last)
 
 
 def partition_bias(order: BucketOrder, *, bucket_edges: Tensor | None = None) -> float:

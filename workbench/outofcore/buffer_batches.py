@@ -124,8 +124,13 @@ class StateBatches(Batches[T]):
 
     def set_epoch(self, epoch: int, *, skip: int = 0) -> None:
         """Choose the epoch of the next loop, and how many of its batches are left out without sampling them."""
-        super().set_epoch(epoch)  # whose number of batches is the most that may be left out
-        super().set_epoch(epoch, skip=skip)
+        before = self._next, self._skip, self._on_epoch
+        try:
+            super().set_epoch(epoch)  # whose number of batches is the most that may be left out
+            super().set_epoch(epoch, skip=skip)
+        except BaseException:
+            self._next, self._skip, self._on_epoch = before
+            raise
 
     def epoch(self, epoch: int) -> "StateBatches[T]":
         """Return the batches of one epoch: every loop over them sees the same ones."""

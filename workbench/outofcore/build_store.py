@@ -23,6 +23,7 @@ from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.units import format_bytes
 from workbench.features.learned_rows import state_dtype
 from workbench.features.memory_rows import as_store
+from workbench.features.protocols import check_store
 from workbench.kernels.buffers import byte_view
 from workbench.kernels.gather import as_integers
 from workbench.kernels.jit import compiled
@@ -168,7 +169,14 @@ def write_rows(draft: Path, rows_of: RowsOf, node_ids: Tensor, layout: StoreLayo
             memory.zero_()
             own = node_ids[partition * s : (partition + 1) * s]
             if len(own):
-                values = byte_view(rows_of(partition, own))
+                rows = rows_of(partition, own)
+                shape = (len(own), *layout.row_shape)
+                if rows.shape != shape or rows.dtype != layout.torch_dtype:
+                    raise ValueError(
+                        f"rows.read returned {list(rows.shape)} {rows.dtype} for {len(own)} ids, but by row_shape and "
+                        f"dtype of rows it must be {list(shape)} {layout.torch_dtype}; correct one of them"
+                    )
+                values = byte_view(rows)
                 memory[: len(values)] = values
             sums.append(checksum(memory[: layout.record_bytes]))
             file.write(as_bytes(memory))
@@ -274,12 +282,13 @@ def row_source(rows: Any, num_nodes: int) -> RowSource:
 
     Raises:
         ValueError: another number of rows than nodes.
-        TypeError: neither.
+        TypeError: neither, or a store without its size.
     """
     if isinstance(rows, LearntInit):
         return RowSource(rows.row_shape, rows.dtype, True, lambda partition, ids: rows.values(partition, len(ids)))
     store = as_store(rows, "rows")
-    if (count := len(store)) != num_nodes:  # type: ignore[arg-type]
+    check_store("rows", store)
+    if (count := len(store)) != num_nodes:
         raise ValueError(f"rows has {count} rows, but there are {num_nodes} nodes; pass one per node")
     return RowSource(tuple(store.row_shape), store.dtype, False, lambda _, ids: store.read(ids).cpu())
 
@@ -292,9 +301,12 @@ class LearntInit:
 
     Args:
         dim: width of a row.
-        std: standard deviation.
+        std: standard deviation, at least 0.
         seed: of the draws, a 64-bit integer.
         dtype: floating-point dtype of the rows.
+
+    Raises:
+        ValueError: a number out of range, or a dtype that is not floating-point.
     """
 
     dim: int
@@ -305,6 +317,8 @@ class LearntInit:
     def __post_init__(self) -> None:
         check_at_least("dim", self.dim, 1)
         check_seed(self.seed)
+        if not 0 <= self.std < float("inf"):
+            raise ValueError(f"std is {self.std}; it must be at least 0 and finite")
         if not self.dtype.is_floating_point:
             raise ValueError(f"dtype is {self.dtype}, but learnt rows are floating; pass torch.float32")
 
@@ -314,6 +328,8 @@ class LearntInit:
 
     def values(self, partition: int, count: int) -> Tensor:
         """Values of a partition, [count, dim]."""
-        generator = torch.Generator().manual_seed((self.seed * 0x9E3779B1 + partition) % 2**63)
+        seed = int(self.seed)  # of which torch uses 32 bits: the others are mixed in
+        key = seed * 0x9E3779B1 + (seed >> 32) * 0x85EBCA6B + partition
+        generator = torch.Generator().manual_seed(key % 2**63)
         drawn = torch.randn(count, self.dim, generator=generator, dtype=state_dtype(self.dtype)) * self.std
         return drawn.to(self.dtype)

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from workbench import files
-from workbench.core.array_store import open_arrays, save_arrays
+from workbench.core.array_store import open_arrays, other_than_saved, save_arrays
 from workbench.core.errors import check_at_least, check_id_vector, check_type
 from workbench.core.machine import Traffic
 from workbench.features.disk_rows import DiskRows
-from workbench.features.memory_rows import MappedRows
+from workbench.features.memory_rows import ROWS_KIND, MappedRows
 from workbench.features.protocols import FeatureStore, WrappedStore
 from workbench.outofcore.build_store import check_space
 from workbench.outofcore.read_ahead import pool_rows, row_bytes_of, source_of, trace_of
@@ -86,8 +86,10 @@ def _check_free(folder: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise FileExistsError(f"{folder} exists; pass overwrite=True to replace it, or another folder")
-    if not (folder / "order").is_dir():
-        raise FileExistsError(f"{folder} is not a folder of packed rows and is not replaced; pass another folder")
+    if other := other_than_saved(folder, {"rows": ROWS_KIND, "order": _KIND}.get):
+        raise FileExistsError(
+            f"{folder} has {other}, so it is not a folder of packed rows and is not replaced; pass another folder"
+        )
 
 
 def _pieces(store: FeatureStore, ids: Tensor, size: int) -> Iterator[Tensor]:
@@ -152,7 +154,10 @@ class PackedRows(WrappedStore):
         Raises:
             ValueError: other rows than the next ones.
         """
-        return self._store.read(self._places_of(ids), out=out)
+        places = self._places_of(ids)
+        rows = self._store.read(places, out=out)
+        self._next += len(places)
+        return rows
 
     def read_to(self, ids: Tensor, rows: Tensor, places: Tensor) -> None:
         """Read the next rows to places of a larger tensor. Arguments and errors as for `DiskRows.read_to`.
@@ -160,7 +165,9 @@ class PackedRows(WrappedStore):
         Raises:
             ValueError: other rows than the next ones.
         """
-        self._store.read_to(self._places_of(ids), rows, places)
+        own = self._places_of(ids)
+        self._store.read_to(own, rows, places)
+        self._next += len(own)
 
     def rewind(self) -> None:
         """Begin again with the first rows."""
@@ -171,11 +178,11 @@ class PackedRows(WrappedStore):
         first, last = self._next, self._next + len(ids)
         if not torch.equal(ids.cpu(), self._ids[first:last]):
             raise ValueError(
-                f"these are not rows {first:,} to {last:,} of those that were packed, so they were packed for other "
-                "batches, or other memory, group or overlap; pass the same to pack_rows and read_ahead, with "
-                "window=None and the batches of one epoch, or call rewind()"
+                f"these are not rows {first:,} to {last:,} of those that were packed: either they were packed for "
+                "other batches, or other memory, group or overlap, so pass the same to pack_rows and read_ahead, with "
+                "window=None and the batches of one epoch; or another loop has read from them meanwhile, so open "
+                "PackedRows for each, or call rewind()"
             )
-        self._next = last
         return torch.arange(first, last)
 
     def __repr__(self) -> str:

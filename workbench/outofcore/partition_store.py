@@ -86,8 +86,9 @@ class PartitionStore:
             FileExistsError: the folder exists and `overwrite` is not set, or is not a store, or another process creates
                 it meanwhile.
             CapacityError: the disk has less space than the store needs, or memory is too small for p² counters.
-            ValueError: a number out of range, another number of rows than nodes, edges that can be read only once, or
-                an epoch of a buffer is writing to the store that is to be replaced; the message names the process.
+            ValueError: a number out of range, another number of rows than nodes, rows whose `read` returns another
+                shape or dtype than they state, edges that can be read only once, or an epoch of a buffer is writing to
+                the store that is to be replaced; the message names the process.
             TypeError: an argument of another type.
             IndexError: an id out of range.
             OSError: the disk is full or reports an error.

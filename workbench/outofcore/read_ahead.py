@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import torch
@@ -37,6 +37,8 @@ from workbench.kernels.buffers import uninitialised
 from workbench.kernels.relabel import IdIndex
 from workbench.outofcore.buffer import Job, close_at_exit
 from workbench.outofcore.row_plan import RowPlanner
+
+T = TypeVar("T")
 
 _PIECE_ROWS = 4096
 """Rows that are read at once from a store that can't read to places of a larger tensor."""
@@ -91,7 +93,8 @@ def read_ahead(
 
     Raises:
         TypeError: `batches` is not iterable, or an item contains no batch.
-        ValueError: a number out of range, or rows that require a gradient.
+        ValueError: a number out of range, or rows that require a gradient, as those of `wb.LearnedRows` do outside
+            `torch.no_grad()`.
         CapacityError: less memory than a row takes; or, when a window has been planned, than the rows of two groups.
 
     Source: Park et al., "Ginex" (VLDB 2022), section 4: a superbatch is sampled, then its features are cached by
@@ -214,7 +217,7 @@ class ReadAhead:
             while group is not None:
                 if self._overlap:
                     with deferred_interrupt():  # a thread is either not started, or known
-                        job = Job(partial(next, groups, None))
+                        job = Job(partial(_next_in_mode, groups, torch.is_grad_enabled()))
                 for item in group:
                     yield item
                     if os.getpid() != process:
@@ -263,6 +266,12 @@ class ReadAhead:
             f"ReadAhead({self.capacity_rows:,} rows in memory, window={window}, group={self._group}, "
             f"overlap={self._overlap}, store={self._store!r})"
         )
+
+
+def _next_in_mode(groups: Iterator[T], grad_enabled: bool) -> T | None:
+    """Return the next group, read in the loop's mode: `torch.no_grad()` does not extend to the thread."""
+    with torch.set_grad_enabled(grad_enabled):
+        return next(groups, None)
 
 
 def batch_of(item: Any) -> MiniBatch:

@@ -423,12 +423,14 @@ def _buffer(parts: _Partitions, *, num_epochs: int, memory_bytes: int, disk: Dis
     if buckets is not None:
         ends = torch.cat([buckets.new_zeros(1), buckets.flatten().cumsum(0)]) * parts.edge_bytes
     at = ends.tolist()
-    of_edges = [whole_blocks(ceil(at[last])) - int(at[first]) // BLOCK * BLOCK for first, last in runs]
-    of_edges = of_edges if num_edges else []
+    of_edges = [
+        whole_blocks(ceil(at[last])) - int(at[first]) // BLOCK * BLOCK if num_edges and at[last] > at[first] else 0
+        for first, last in runs
+    ]
     nbytes = num_epochs * (loads * partition + sum(of_edges))
-    count = num_epochs * (loads + len(of_edges))
-    first = runs_of(loaded[0], states[0], num_partitions) if num_edges else []
-    begin = len(loaded[0]) * partition + sum(of_edges[: len(first)]), len(loaded[0]) + len(first)
+    count = num_epochs * (loads + sum(map(bool, of_edges)))  # runs without edges are not read
+    first = of_edges[: len(runs_of(loaded[0], states[0], num_partitions))]
+    begin = len(loaded[0]) * partition + sum(first), len(loaded[0]) + sum(map(bool, first))
     return Reading(
         method="buffer",
         num_partitions=num_partitions,

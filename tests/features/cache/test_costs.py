@@ -49,6 +49,8 @@ def test_a_static_cache_is_chosen_by_the_warm_up_alone() -> None:
         ({"policies": ["lru", "mru"]}, ValueError, "a policy 'mru' is not known; choose from belady"),
         ({"semantics": "read"}, ValueError, "semantics 'read' is not known"),
         ({"row_bytes": 0}, ValueError, "row_bytes is 0"),
+        ({"policies": ["static"], "rows": torch.tensor([3, 3])}, ValueError, "contains 3 more than once"),
+        ({"policies": ["static"], "rows": torch.tensor([3, -1])}, IndexError, "contains -1"),
         ({"warmup": 12}, ValueError, "trace 'a' has no access after a warm-up of 12; pass a longer trace"),
         (
             {"policies": ["static"], "warmup": 0},

@@ -268,8 +268,9 @@ def cache_costs(
 
     Raises:
         ValueError: no traces, an unknown policy or semantics, a capacity or `row_bytes` below 1, a warm-up that leaves
-            no access, or a static cache without `rows` and without reads to choose them from.
-        IndexError: an id of `rows` that occurs twice or is below 0.
+            no access, an id of `rows` that occurs twice, or a static cache without `rows` and without reads to choose
+            them from.
+        IndexError: an id of `rows` that is below 0.
     """
     check_type("traces", traces, Mapping, "pass a dictionary: name → wb.AccessTrace")
     check_choice("semantics", semantics, SEMANTICS)
