@@ -1,6 +1,7 @@
 """Helpers that measure and estimate the memory of the same training step."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -104,6 +105,20 @@ def build(kind: str, num_layers: int, hidden_dim: int, dtype: torch.dtype = torc
     return model.to(dtype)
 
 
+def with_weights(batch: wb.MiniBatch, dtype: torch.dtype) -> wb.MiniBatch:
+    weighted = (replace(block, edge_weight=torch.rand(block.num_edges, dtype=dtype)) for block in batch.blocks)
+    return replace(batch, blocks=tuple(weighted))
+
+
+MIXED = {
+    "double weights": (torch.float32, torch.float64),
+    "single weights": (torch.float64, torch.float32),
+    "half rows": (torch.bfloat16, torch.float64),
+    "half weights": (torch.float32, torch.bfloat16),
+}
+"""Precisions of rows and of edge weights, which are converted to that of the sums."""
+
+
 def thirds(batch: wb.MiniBatch) -> list[wb.MiniBatch]:
     return batch.split(torch.arange(batch.num_seeds) % 3)
 
@@ -114,9 +129,10 @@ def check(
     optimizer: torch.optim.Optimizer | None = None,
     scalars: int = 4,
     tolerance: float = 0.01,
+    in_dim: int = IN,
     **options: Any,
 ) -> None:
     """Assert that the estimate is within a relative tolerance in every phase."""
     optimizer = optimizer or torch.optim.Adam(model.parameters())
-    found = compare(model, micro, optimizer, in_dim=IN, num_classes=CLASSES, **options)
+    found = compare(model, micro, optimizer, in_dim=in_dim, num_classes=CLASSES, **options)
     assert all(is_close(pair, tolerance, scalars) for pair in found.values()), found

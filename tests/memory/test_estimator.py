@@ -16,6 +16,7 @@ from tests.memory.measured import (
     FANOUTS,
     GRAPH,
     IN,
+    MIXED,
     NARROW,
     WIDE,
     build,
@@ -25,6 +26,7 @@ from tests.memory.measured import (
     measure,
     sample,
     thirds,
+    with_weights,
 )
 from tests.strategies import examples
 from workbench.memory.estimate import PHASES, TERMS
@@ -35,7 +37,7 @@ from workbench.nn import dropout
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
 from workbench.nn.gnn import GNN
-from workbench.nn.model import MODEL_KINDS
+from workbench.nn.model import MODEL_KINDS, REUSING_KINDS
 
 SIZES = [(1, NARROW, torch.float32), (2, WIDE, torch.bfloat16), (3, WIDE, torch.float32), (3, NARROW, torch.bfloat16)]
 
@@ -76,7 +78,7 @@ def test_many_layers_and_heads() -> None:
 def test_attention_to_the_node_itself(num_layers: int, dtype: torch.dtype, weighted: bool) -> None:
     batch = sample([2] * num_layers)  # few edges, so that those to the nodes themselves count
     if weighted:
-        batch = replace(batch, blocks=tuple(replace(b, edge_weight=torch.rand(b.num_edges)) for b in batch.blocks))
+        batch = with_weights(batch, torch.float32)
     check(build("gat", num_layers, WIDE, dtype, heads=4, self_attention=True), thirds(batch))
 
 
@@ -92,6 +94,22 @@ def test_edge_weights_and_ids_count(request: pytest.FixtureRequest) -> None:
     batch = wb.NeighborSampler([5, 5], edge_ids=True).sample(graph, torch.arange(37))
     for kind in ("sage-mean", "sage-pool", "gcn", "gat"):
         check(build(kind, 2, WIDE), thirds(batch))
+
+
+@pytest.mark.parametrize(("kind", "precision"), chessboard(["sage-mean", "sage-pool", "gcn", "gin"], MIXED))
+def test_converted_edge_weights_count(kind: str, precision: str) -> None:
+    """Of narrow rows and many edges: without them the estimates are up to 13 % too low."""
+    dtype, of_weights = MIXED[precision]
+    batch = with_weights(sample([8, 8, 8]), of_weights)
+    check(build(kind, 3, 8, dtype, in_dim=8), thirds(batch), in_dim=8)
+
+
+@pytest.mark.parametrize("precision", ["double weights", "single weights"])
+@pytest.mark.parametrize("kind", REUSING_KINDS)
+def test_layers_that_reuse_buffers_convert_edge_weights_too(kind: str, precision: str) -> None:
+    dtype, of_weights = MIXED[precision]
+    batch = with_weights(sample([-1]), of_weights)
+    check(build(kind, 1, 4, dtype, in_dim=4, reuse_buffers=True), thirds(batch), in_dim=4, whole=batch)
 
 
 def test_layers_that_build_model_does_not_make() -> None:

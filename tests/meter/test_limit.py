@@ -207,6 +207,11 @@ def test_tensors_whose_attributes_autograd_protects_are_skipped() -> None:
         kib(1)
 
 
+def test_a_cpu_with_a_number_is_limited() -> None:
+    with limit_memory(KIB, device="cpu:0"), pytest.raises(torch.OutOfMemoryError):
+        kib(2)
+
+
 def test_an_exception_leaves_no_residue() -> None:
     modes = len(_get_current_dispatch_mode_stack())
     with pytest.raises(torch.OutOfMemoryError), limit_memory(KIB):
@@ -242,6 +247,14 @@ def test_both_devices_reject_alike(device: str) -> None:
         torch.empty(96 * mib, dtype=torch.uint8, device=device)
         assert held
     torch.empty(160 * mib, dtype=torch.uint8, device=device)
+
+
+@pytest.mark.cuda
+def test_the_first_gpu_is_limited_whichever_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    limit = limit_memory(KIB, device="cuda:0")
+    with limit, pytest.raises(torch.OutOfMemoryError, match=r"cuda:0 out of memory"):
+        torch.empty(2 * KIB, dtype=torch.uint8, device="cuda:0")
 
 
 @pytest.mark.cuda

@@ -31,6 +31,27 @@ def test_an_allocation_beyond_the_budget_fails_and_others_do_not():
     assert len(kept) < len(touch(100))
 
 
+def test_the_tightest_of_nested_limits_applies():
+    with limit_data("80MiB"):
+        outer = resource.getrlimit(resource.RLIMIT_DATA)
+        with limit_data("2GiB"):
+            assert resource.getrlimit(resource.RLIMIT_DATA) == outer
+            with pytest.raises(OSError, match="Cannot allocate memory"):
+                touch(100)
+        with limit_data("20MiB"), pytest.raises(OSError, match="Cannot allocate memory"):
+            touch(60)
+        assert resource.getrlimit(resource.RLIMIT_DATA) == outer
+
+
+def test_the_hard_limit_of_the_process_is_kept(monkeypatch):
+    most, limits = 1 << 20, []
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY, most))
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, pair: limits.append(pair))
+    with limit_data("80MiB"):
+        pass
+    assert limits == [(most, most), (resource.RLIM_INFINITY, most)]
+
+
 def test_the_peak_is_that_of_memory_and_not_of_files(tmp_path):
     (tmp_path / "file").write_bytes(bytes(40 * MIB))
     with AnonymousPeak(milliseconds=1) as peak:

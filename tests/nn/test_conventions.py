@@ -1,12 +1,13 @@
 """Models of DGL and PyG are called as they are written, by steps and by estimates."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from tests.strategies import random_graph, random_minibatch
 from tests.training.toys import PlainModel, gradients, relative_difference
@@ -160,6 +161,28 @@ class Trimmed(EdgeIndex):
 def test_counts_of_hops_are_passed_if_required_and_tuples_are_cut() -> None:
     out, sums = default_forward(Trimmed())(FULL, Inputs(X[FULL.node_ids]))
     assert out.shape == (20, CLASSES) and sums.shape == (20,)
+
+
+class Outputs(NamedTuple):
+    logits: Tensor
+    others: Any
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [lambda out: Outputs(out, [out.sum(1)]), lambda out: {"logits": out, "others": (out.sum(1), 7)}],
+    ids=["namedtuple", "dict"],
+)
+def test_outputs_of_any_structure_are_cut_to_the_seeds(structure: Callable[[Tensor], Any]) -> None:
+    class Structured(EdgeIndex):
+        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Any:
+            return structure(super().forward(x, edge_index, edge_weight))
+
+    found = default_forward(Structured())(FULL, Inputs(X[FULL.node_ids]))
+    expected = structure(torch.empty(FULL.num_seeds, CLASSES))
+    assert type(found) is type(expected)
+    shapes = [[getattr(leaf, "shape", leaf) for leaf in tree_leaves(out)] for out in (found, expected)]
+    assert shapes[0] == shapes[1]
 
 
 class Wrapper(nn.Module):

@@ -134,6 +134,19 @@ def test_a_cross_entropy_of_one_column_is_refused(loss_fn: Any) -> None:
     torch.testing.assert_close(binary, F.binary_cross_entropy_with_logits(OUT[:, :1], column, reduction="sum"))
 
 
+@pytest.mark.parametrize("loss_fn", [F.cross_entropy, nn.CrossEntropyLoss(reduction="none"), F.nll_loss])
+def test_several_classes_per_seed_of_which_some_are_ignored(loss_fn: Any) -> None:
+    """Torch's mean leaves them out of the divisor, for which all labels would have to be read beforehand."""
+    out, labels = OUT.T[:, :10].reshape(2, CLASSES, 5).contiguous(), LABELS[:10].view(2, 5).clamp(min=0)
+    torch_loss = F.nll_loss if loss_fn is F.nll_loss else F.cross_entropy
+    torch.testing.assert_close(SeedLoss.of(loss_fn, "mean")(out, labels) / 2, torch_loss(out, labels))
+    labels[0, 3] = -100
+    total = torch_loss(out, labels, reduction="sum")
+    torch.testing.assert_close(SeedLoss.of(loss_fn, "sum")(out, labels), total)
+    with pytest.raises(ValueError, match=r"y contains -100, which loss_fn ignores, in integers of shape \[5\] per"):
+        SeedLoss.of(loss_fn, "mean")(out, labels)
+
+
 def test_modules_that_reduce_differently_are_refused() -> None:
     with pytest.raises(ValueError, match="reduces by 'sum', the step by 'mean'"):
         SeedLoss.of(nn.CrossEntropyLoss(reduction="sum"), "mean")

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import workbench as wb
-from tests.memory.measured import GRAPH as LARGE, build, check, measure, sample, thirds
+from tests.memory.measured import GRAPH as LARGE, build, check, measure, sample, thirds, with_weights
 from tests.training.test_model_call import BATCH, GRAPH, MICRO, X, assert_same, new_model, step
 from workbench.memory.training_setup import Recovery
 from workbench.nn.gcn import GCNLayer
@@ -31,6 +31,30 @@ def test_a_single_layer_and_a_sum_without_norm() -> None:
     batch = wb.NeighborSampler([4], seed=2).sample(GRAPH, torch.arange(9, 29), step=3)
     model = GNN([GCNLayer(4, 3, norm="none")], [], nn.ReLU(), []).double()
     assert_same(step(model, batch, wb.training.AggregateOnRead(X)), step(model, batch))
+
+
+def test_an_inexact_model_warns_as_with_the_features() -> None:
+    for x in (X, wb.training.AggregateOnRead(X)):
+        model = new_model(norm="batch")
+        step(model, BATCH, x)  # which is not split
+        with pytest.warns(RuntimeWarning, match=r"BatchNorm1d \(norms\.0\) makes gradients of micro-batches differ"):
+            step(model, MICRO, x)
+        step(model, MICRO, x)  # once
+        step(new_model(norm="batch"), MICRO, x, verify=False)
+
+
+def test_an_unknown_model_is_not_tried_since_its_aggregates_are_those_of_the_batch() -> None:
+    class Own(nn.ReLU):
+        calls = 0
+
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            Own.calls += 1
+            return super().forward(input)
+
+    model = new_model()
+    model.activation = Own()
+    step(model, MICRO, wb.training.AggregateOnRead(X))
+    assert Own.calls == len(MICRO)
 
 
 def test_pieces_after_an_oom_error_aggregate_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +85,13 @@ def test_estimates_of_large_blocks_count_positions() -> None:
     many = wb.MiniBatch(batch.node_ids, (_repeated(batch.blocks[0], 4), *batch.blocks[1:]))
     assert many.blocks[0].num_edges > 1 << 15
     check(build("sage-mean", 2, 16), [many], aggregate_on_read=True)
+
+
+def test_estimates_count_edge_weights_that_are_converted_on_read() -> None:
+    batch = sample([-1], 300)
+    many = wb.MiniBatch(batch.node_ids, (_repeated(batch.blocks[0], 3),))
+    model = build("sage-mean", 1, 4, torch.float64, in_dim=4)
+    check(model, [with_weights(many, torch.float32)], aggregate_on_read=True, in_dim=4)
 
 
 def _repeated(block: wb.Block, times: int) -> wb.Block:

@@ -175,6 +175,46 @@ def test_masked_parts_equal_the_whole_batch(encoder: str) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
+class Scaled(wb.nn.DistMult):
+    """Scores divided by a learnt temperature; `forward` gets rows pair by pair, as documented."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(DIM, **options)
+        self.temperature = nn.Parameter(torch.tensor(-0.25))  # below 0, so that it turns the ranks over
+
+    def forward(self, head: Tensor, relation: Tensor | None, tail: Tensor, *, end: str = "dst") -> Tensor:
+        assert head.dim() == tail.dim() == 2
+        return super().forward(head, relation, tail, end=end) / self.temperature
+
+    def against(self, kept: Tensor, relation: Tensor | None, candidates: Tensor, *, end: str = "dst") -> Tensor:
+        return super().against(kept, relation, candidates, end=end) / self.temperature
+
+
+@pytest.mark.parametrize("loss", [wb.nn.softmax_pair_loss, wb.nn.logistic_pair_loss])
+def test_a_decoder_of_ones_own_trains_with_the_scores_that_it_is_ranked_with(loss: Any) -> None:
+    torch.manual_seed(0)
+    decoder = Scaled(num_relations=RELATIONS, inverse=True, std=1).double()
+    relations, temperature = (p.detach().clone().requires_grad_() for p in (decoder.relations, decoder.temperature))
+    optimizer = torch.optim.SGD(decoder.parameters(), lr=0.0)
+    _, pairs, mb = next(iter(batches(None)))
+    found = wb.link_step(None, decoder, pairs, mb, START, loss, optimizer, reduction="sum")
+    h, r, t = START[pairs.seeds[pairs.src]], pairs.relation, START[pairs.seeds[pairs.dst]]
+    assert r is not None and pairs.chunk is not None
+    expected = torch.zeros((), dtype=torch.float64)
+    for end, kept, other, relation in (("src", t, h, r + RELATIONS), ("dst", h, t, r)):
+        query = kept * relations[relation] / temperature
+        negative = START[pairs.seeds[getattr(pairs, f"neg_{end}")[pairs.chunk]]]
+        expected = expected + loss((query * other).sum(1), (query[:, None] * negative).sum(2), reduction="sum")
+    expected.backward()
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-10, atol=1e-10)
+    for ours, theirs in ((decoder.relations, relations), (decoder.temperature, temperature)):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=1e-10)
+    triples = torch.stack((SRC, RELATION, DST), 1)[:20]
+    scores = (START[triples[:, 0]] * relations[triples[:, 1]] / temperature) @ START.T
+    ranks = 1 + (scores > scores.gather(1, triples[:, 2:])).sum(1)
+    assert torch.equal(wb.training.rank_triples(decoder, START, triples, ends=["dst"])[0], ranks.double())
+
+
 def has_targets(pairs: wb.links.EdgeBatch, mb: wb.MiniBatch) -> bool:
     """Whether an edge between the ends of a pair, in either direction, was sampled."""
     ends = zip(pairs.seeds[pairs.src].tolist(), pairs.seeds[pairs.dst].tolist(), strict=True)
@@ -262,6 +302,39 @@ def test_refusals() -> None:
         wb.link_step(None, training.decoder, pairs, mb, training.rows, wb.nn.softmax_pair_loss, None)
     with pytest.raises(IndexError, match="rows has 10 rows"):
         training.step(pairs, mb, START[:10])
+
+
+def test_the_mean_divides_by_the_total_of_all_processes() -> None:
+    _, pairs, mb = next(iter(batches(None)))
+    loss = wb.nn.softmax_pair_loss
+    summed = float(Training("none", "distmult", loss, "sum").step(pairs, mb))
+    totals: list[Any] = [None, 0.5, 250, torch.tensor(250)]
+    means = [float(Training("none", "distmult", loss).step(pairs, mb, total=total)) for total in totals]
+    assert means == pytest.approx([summed / pairs.num_pairs, summed / 0.5, summed / 250, summed / 250])
+
+
+@pytest.mark.parametrize(
+    ("total", "reduction", "error", "message"),
+    [
+        (0, "mean", ValueError, "total is 0; pass the positive number of pairs of all processes"),
+        (-3, "mean", ValueError, "total is -3"),
+        (float("inf"), "mean", ValueError, "total is inf"),
+        (float("nan"), "mean", ValueError, "total is nan"),
+        (lambda count: count, "mean", TypeError, "total is a function; pass a number"),
+        ("7", "mean", TypeError, "total is a str; pass a number"),
+        (7, "sum", ValueError, "total is 7, but reduction 'sum' divides by nothing; omit total"),
+    ],
+)
+def test_wrong_totals_are_refused_before_gradients_are_zeroed(
+    total: Any, reduction: str, error: Any, message: str
+) -> None:
+    _, pairs, mb = next(iter(batches(None)))
+    training = Training("none", "distmult", wb.nn.softmax_pair_loss, reduction)
+    training.step(pairs, mb)
+    with pytest.raises(error, match=message):
+        training.step(pairs, mb, total=total)
+    gradient = training.decoder.relations.grad
+    assert gradient is not None and gradient.any()
 
 
 def test_one_batch_serves_two_sets_of_pairs() -> None:

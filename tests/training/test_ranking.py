@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, strategies as st
@@ -217,3 +219,38 @@ def test_no_triples():
     ).shape == (2, 0)
     with pytest.raises(ValueError, match="at least one triple"):
         wb.training.LinkMetrics.of(torch.empty(0))
+
+
+@pytest.mark.parametrize("firsts", [(0, 1, 2), (0, 4, 9), (0, 8, 4, 6), (-4, 0, 4, 8)], ids=str)
+def test_parts_that_do_not_tile_the_ids_are_refused_before_they_are_yielded(firsts):
+    """Parts numbered instead of placed, past the end, across another one, and below 0."""
+    rows = coarse(4, DIM)
+    parts = wb.training.RowParts(12, lambda: [(first, rows) for first in firsts])
+    yielded = []
+    with pytest.raises(ValueError, match=r"a part has ids \[.*pass the first id of each part"):
+        yielded.extend(first for first, _ in parts.ranges(4))
+    assert yielded == list(firsts[: firsts.index(next(f for f in firsts if f not in (0, 4, 8)))])
+    with pytest.raises(ValueError, match="a part has ids"):
+        parts.read(torch.arange(12))
+
+
+def test_gaps_between_parts_are_refused_at_the_end_of_the_pass():
+    rows = coarse(4, DIM)
+    for firsts in ((0, 8), (4, 8)):
+        parts = wb.training.RowParts(12, lambda firsts=firsts: [(first, rows) for first in firsts])
+        with pytest.raises(ValueError, match="the parts have 8 rows, but num_rows is 12"):
+            parts.read(torch.tensor([5]))
+
+
+def test_parts_come_again_and_may_be_empty():
+    """First ids that are tensors are hashed by identity; a store's last partitions may have no rows."""
+    rows, ids = coarse(12, DIM, values=99), torch.tensor([11, 0, 5, 5, 8])
+    firsts: Any = torch.tensor([8, 0, 8, 4, 0, 12, 16])
+    parts = wb.training.RowParts(12, lambda: [(first, rows[first : first + 4]) for first in firsts])
+    assert torch.equal(parts.read(ids), rows[ids])
+    assert sorted(int(first) for first, _ in parts.ranges(2)) == list(range(0, 12, 2))
+
+
+def test_ids_that_no_part_has_are_refused():
+    with pytest.raises(IndexError, match=r"ids contains 12; ids must be in \[0, 12\)"):
+        in_parts(coarse(12, DIM), 4).read(torch.tensor([3, 12]))

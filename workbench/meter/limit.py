@@ -99,7 +99,9 @@ class _DeviceTracker(AllocationTracker):
     def __init__(self, device: torch.device, on_allocation: Callable[[int, int], Exception | None]) -> None:
         super().__init__(on_allocation)
         self.device_type = device.type
-        self._index = device.index or (torch.cuda.current_device() if device.type == "cuda" else None)
+        self._index: int | None = None  # a CPU has one memory, whatever its number
+        if device.type == "cuda":
+            self._index = torch.cuda.current_device() if device.index is None else device.index
 
     def _track(self, storage: torch.UntypedStorage, *, counted: bool = True, older: bool = True) -> None:
         if self._index is None or storage.device.index == self._index:
@@ -112,7 +114,8 @@ def limit_data(budget_bytes: int | str) -> Iterator[None]:
 
     Everything counts that is private and writable: tensors, NumPy arrays, anonymous maps, stacks of threads, objects of
     the interpreter; files mapped for reading and the page cache do not. An allocation beyond the limit fails: torch
-    raises RuntimeError, NumPy and Python MemoryError.
+    raises RuntimeError, NumPy and Python MemoryError. Limits nest, also in one that the process has already; the
+    tightest one applies.
 
     Args:
         budget_bytes: bytes beyond those of the entry, a number or text such as "64MiB".
@@ -122,7 +125,8 @@ def limit_data(budget_bytes: int | str) -> Iterator[None]:
     if present is None:
         raise OSError("the system does not report VmData in /proc/self/status; limit_data needs Linux")
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (present + budget, hard))
+    given = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([present + budget, *given]), hard))
     try:
         yield
     finally:

@@ -92,6 +92,11 @@ class Decoder(nn.Module):
         Returns:
             Scores of the pairs, [n] or [chunks, n], and of the candidates, [n, k] or [chunks, n, k].
         """
+        kind = type(self)
+        if kind.forward is not Decoder.forward or kind.against is not Decoder.against:  # the subclass's equation
+            head, tail = (rows.flatten(0, -2) for rows in ((kept, other) if end == "dst" else (other, kept)))
+            positive = self(head, None if relation is None else relation.flatten(), tail, end=end)
+            return positive.view(kept.shape[:-1]), self.against(kept, relation, candidates, end=end)
         query = self.query_of(kept, relation, end=end)
         return self.compare(query, other), self.compare_all(query, candidates)
 

@@ -114,11 +114,19 @@ class SeedLoss:
         Raises:
             TypeError: the output contains no tensor.
             ValueError: the number of rows or losses differs from the number of seeds, the loss function failed, or it
-                is a cross entropy of one column and floating labels, which is always 0.
+                is a cross entropy of one column and floating labels, which is always 0, or of a mean over several
+                classes per seed of which it ignores some.
             IndexError: a class for which the output has no column.
         """
         device = check_output(out, labels)
         labelled = self.labelled(labels)
+        several = labelled is None and not labels.is_floating_point()
+        if several and self.by_class and self.mean and bool((labels == self.ignore_index).any()):
+            raise ValueError(
+                f"y contains {self.ignore_index}, which loss_fn ignores, in integers of shape {list(labels.shape[1:])} "
+                'per seed, whose mean would count it; pass reduction="sum", or average each seed\'s labels in a '
+                'function of your own with reduction="none"'
+            )
         if labelled is not None and not labelled.all():
             rows = labelled.nonzero()[:, 0]
             out, labels, copy = select_rows(out, rows, len(labels)), labels.index_select(0, rows), None

@@ -211,8 +211,8 @@ def can_fuse(decoder: Decoder, pairs: EdgeBatch) -> bool:
     if pairs.chunk is None:
         return False
     kind, counts = type(decoder), {ids.shape[1] for ids in shared_negatives(pairs).values()}
-    by_products = kind.compare is Decoder.compare and kind.compare_all is Decoder.compare_all
-    return by_products and len(counts) == 1
+    names = ("forward", "against", "scores", "compare", "compare_all")
+    return len(counts) == 1 and all(getattr(kind, name) is getattr(Decoder, name) for name in names)
 
 
 def softmax_products(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from workbench.core.minibatch import MiniBatch
 from workbench.error_text import line_of, text_of
@@ -336,10 +337,12 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 
 def of_seeds(out: Any, mb: MiniBatch) -> Any:
-    """Return the seeds' rows of an output with a row per node of the batch."""
-    if isinstance(out, tuple | list):
-        return type(out)(of_seeds(value, mb) for value in out)
-    return out[: mb.num_seeds] if isinstance(out, Tensor) and out.dim() and len(out) > mb.num_seeds else out
+    """Return the seeds' rows of an output of any structure with a row per node of the batch."""
+
+    def cut(rows: Tensor) -> Tensor:
+        return rows[: mb.num_seeds] if rows.dim() and len(rows) > mb.num_seeds else rows
+
+    return tree_map_only(Tensor, cut, out)
 
 
 def check_one_sample_per_node(mb: MiniBatch) -> None:

@@ -103,7 +103,7 @@ def accumulate(
     batches = as_batches(micro)
     check_halo(batches, forward)
     check_read_and_loss(read, loss_of)
-    device, known = model_device(model), known_model(model) if forward is None else None
+    device, known = model_device(model), known_model(model, forward)
     checks = verify and not (known is not None and known.exact)  # once here: modules take long to walk in every part
     run = _MicroBatchRun(
         read=read,

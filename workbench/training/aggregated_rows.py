@@ -146,7 +146,7 @@ class AggregateOnRead:
         assert isinstance(model, GNN)
         model.check_features(self.x)
         call, aggregate = default_forward(model), model.layers[0].aggregate
-        return partial(self._read, aggregate), lambda mb, inputs: call(_without_first_block(mb), inputs)  # pyright: ignore[reportArgumentType]
+        return partial(self._read, aggregate), OnAggregates(call)  # pyright: ignore[reportArgumentType]
 
     def _read(self, aggregate: Callable[[Block, Tensor], Tensor], mb: MiniBatch) -> Inputs:
         """Aggregate the sources' rows, and gather those of the destinations."""
@@ -165,14 +165,21 @@ class AggregateOnRead:
         return Inputs(gather_rows(self.x, mb.node_ids[: mb.blocks[0].num_dst]), aggregated)
 
 
+@dataclass(frozen=True, eq=False)
+class OnAggregates:
+    """The default call of a model on the aggregates that `AggregateOnRead` reads, in place of the first block."""
+
+    call: Forward
+
+    def __call__(self, mb: MiniBatch, inputs: Inputs) -> Any:
+        ids = mb.node_ids[: mb.blocks[0].num_dst]
+        return self.call(same_record(mb, node_ids=ids, blocks=mb.blocks[1:]), inputs)
+
+
 def _by_raw_id(mb: MiniBatch, num_nodes: int) -> Block:
     """The first block with all nodes of the graph as sources; its destinations are not the first of them."""
     ids = mb.node_ids.to(index_dtype(num_nodes))
     return same_record(mb.blocks[0], indices=gather_rows(ids, mb.blocks[0].indices), num_src=num_nodes)
-
-
-def _without_first_block(mb: MiniBatch) -> MiniBatch:
-    return same_record(mb, node_ids=mb.node_ids[: mb.blocks[0].num_dst], blocks=mb.blocks[1:])
 
 
 def sources_of(x: Any) -> Inputs:

@@ -1,6 +1,8 @@
 """`link_step`: one optimizer step of link prediction on a batch of pairs, whole or split into micro-batches."""
 
+import math
 from collections.abc import Callable, Iterable
+from numbers import Real
 from typing import Any
 
 import torch
@@ -67,7 +69,8 @@ def link_step(
             [n].
         optimizer: of the parameters of encoder and decoder; None if they have none.
         reduction: "mean" over the batch's pairs, or "sum".
-        total: what the mean divides by if other processes train on a part of the batch; None: this batch's pairs.
+        total: what the mean divides by if other processes train on a part of the batch: the number of pairs of all
+            processes. None: this batch's pairs.
         known: graph of the true edges: negatives among them do not enter the loss. None: all negatives do.
         forward: calls the encoder, as for `workbench.accumulate`.
         before_step: called when the gradients of the whole batch are complete, before the step.
@@ -79,7 +82,8 @@ def link_step(
 
     Raises:
         TypeError: an argument of another type.
-        ValueError: as many parts as micro-batches are needed, other seeds, or an unknown reduction; as `accumulate`.
+        ValueError: as many parts as micro-batches are needed, other seeds, an unknown reduction, or a `total` that is
+            not positive or is passed for reduction "sum"; as `accumulate`.
         IndexError: a relation or a node out of range.
     """
     parts, batches = _parts_and_batches(pairs, micro)
@@ -91,8 +95,7 @@ def link_step(
     store = as_store(rows, "rows")
     for mb in batches:
         check_covers("rows", store, mb.node_ids)
-    count = sum(part.num_pairs for part in parts) if total is None else total
-    divisor = max(1, count) if reduction == "mean" else 1
+    divisor = _divisor(parts, reduction, total)
     batches = [same_record(mb) for mb in batches]  # one batch may serve several parts
     part_of = {id(mb): part for mb, part in zip(batches, parts, strict=True)}
 
@@ -114,6 +117,18 @@ def link_step(
             before_step()
         _step(optimizer, learnt)
     return loss
+
+
+def _divisor(parts: list[EdgeBatch], reduction: str, total: Any) -> float:
+    """What the sum of losses is divided by."""
+    if total is None:
+        return max(1, sum(part.num_pairs for part in parts)) if reduction == "mean" else 1
+    if reduction == "sum":
+        raise ValueError(f"total is {total!r}, but reduction 'sum' divides by nothing; omit total")
+    check_type("total", total, (Real, Tensor), "pass a number, the pairs of all processes")
+    if not 0 < total < math.inf:
+        raise ValueError(f"total is {total}; pass the positive number of pairs of all processes")
+    return float(total)
 
 
 def _loss(

@@ -1,5 +1,6 @@
 """`RowParts`: rows of nodes, one consecutive range at a time, such as the partitions of a store on disk."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -7,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from workbench.core.errors import check_ids
 from workbench.features.memory_rows import as_store
 
 
@@ -55,8 +57,10 @@ class RowParts:
             ids: int64 [n].
 
         Raises:
-            ValueError: the parts lack a row.
+            ValueError: the parts lack a row, or overlap.
+            IndexError: an id is not in [0, num_rows).
         """
+        check_ids("ids", ids, self.num_rows)
         order = torch.argsort(ids)
         sorted_ids, out = ids[order].contiguous(), None
         for first, rows in self._once():
@@ -74,13 +78,26 @@ class RowParts:
                 yield first + start, rows[start : start + size]
 
     def _once(self) -> Iterator[tuple[int, Tensor]]:
-        """The parts of a pass, each once; all nodes must be in one."""
-        seen, count = set(), 0
+        """The parts of a pass, each once; they must tile the ids, since a row in no part would never be written."""
+        firsts: list[int] = []
+        ends: dict[int, int] = {}
+        count = 0
         for first, rows in self.visit():
-            if first not in seen:
-                seen.add(first)
+            first = int(first)
+            if len(rows):
+                at = bisect_left(firsts, first)
+                if firsts[at : at + 1] == [first]:
+                    continue
+                least, most = ends[firsts[at - 1]] if at else 0, firsts[at] if at < len(firsts) else self.num_rows
+                if not least <= first <= most - len(rows):
+                    raise ValueError(
+                        f"a part has ids [{first}, {first + len(rows)}), but ids must be in [0, {self.num_rows}), each "
+                        "in one part; pass the first id of each part, not its number"
+                    )
+                firsts.insert(at, first)
+                ends[first] = first + len(rows)
                 count += len(rows)
-                yield first, rows
+            yield first, rows
         if count != self.num_rows:
             raise ValueError(f"the parts have {count} rows, but num_rows is {self.num_rows}; visit every node once")
 

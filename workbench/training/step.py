@@ -150,8 +150,7 @@ def train_step_with(
     with phase("step"):
         optimizer.zero_grad()
         model.zero_grad()  # the optimizer may have only some of the parameters
-    options = {"forward": forward, "after": after, "phase": phase, "recover": setup.recover}
-    options |= {"verify": verify and read is None}  # models of the library are exact
+    options = {"forward": forward, "after": after, "phase": phase, "recover": setup.recover, "verify": verify}
     with exchanged_noted(sources.x, y):
         loss = accumulate(model, batches, read or partial(_read, stores), loss_of, **options)
     del loss_of  # its labels
@@ -223,16 +222,17 @@ class BatchLoss:
             reduction: "mean" over labelled seeds, or "sum".
             total: what the mean divides by; None: `weight`, the labelled seeds of `micro`. A number or a function of
                 `weight`, called once on every process: with W processes whose gradients are summed, the sum of their
-                weights; with `DistributedDataParallel`, which averages gradients, that sum divided by W.
+                weights; with `DistributedDataParallel`, which averages gradients, that sum divided by W. For reduction
+                "sum", a function is called alike, so that a process may lack labelled seeds, but nothing is divided.
 
         Raises:
-            ValueError: No seed has a label (with `total`, of any process), `total` is not positive or is passed for
+            ValueError: No seed has a label (with `total`, of any process), `total` is not positive or is a number for
                 reduction "sum", or class weights add up to 0.
             TypeError: `y` or `loss_fn` is of another type.
             IndexError: `y` has too few rows.
         """
         check_choice("reduction", reduction, ("mean", "sum"))
-        if reduction == "sum" and total is not None:
+        if reduction == "sum" and total is not None and not callable(total):
             raise ValueError(f"total is {total!r}, but reduction 'sum' divides by nothing; omit total")
         batches, seed_loss, y = as_batches(micro), SeedLoss.of(loss_fn, reduction), as_store(y, "y")
         for mb in batches:

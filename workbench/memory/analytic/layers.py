@@ -195,6 +195,15 @@ def _sum_rows(
     return out
 
 
+def edge_weight(autograd: FakeAutograd, sizes: BlockSizes, itemsize: int, term: str | None = None) -> FakeTensor | None:
+    """A block's edge weights in the precision of its sums: a copy, or those of the batch, with which they count."""
+    if sizes.weight_bytes is None:
+        return None
+    if sizes.weight_bytes == itemsize:
+        return FakeTensor(None, sizes.num_edges, 1, itemsize)
+    return autograd.empty(sizes.num_edges, 1, itemsize, term)
+
+
 def segment_sum_with_self(
     autograd: FakeAutograd,
     block: FakeBlock,
@@ -202,10 +211,10 @@ def segment_sum_with_self(
     scale: FakeTensor | None = None,
     weight: FakeTensor | None = None,
 ) -> tuple[FakeTensor, FakeTensor]:
-    """`workbench.kernels.segment.segment_sum_with_self`; `weight` is attention, which needs a gradient, or None."""
-    itemsize = x.itemsize
-    weight = None if weight is None else cast(autograd, weight, compute_itemsize(itemsize))
-    rows = cast(autograd, x, compute_itemsize(itemsize))
+    """`workbench.kernels.segment.segment_sum_with_self`; `weight` is attention; None: the block's weights."""
+    itemsize, wide = x.itemsize, compute_itemsize(x.itemsize)
+    weight = edge_weight(autograd, block.sizes, wide) if weight is None else cast(autograd, weight, wide)
+    rows = cast(autograd, x, wide)
     out, h_self = _sum_with_self(autograd, block, rows, scale, weight)
     return cast(autograd, out, itemsize), cast(autograd, h_self, itemsize)
 
@@ -217,7 +226,7 @@ def _sum_with_self(
     cols, itemsize, needs_grad, scaled = x.cols, x.itemsize, x.requires_grad, scale is not None
     out = _sum_rows(autograd, block, sizes.num_dst, cols, itemsize)
     h_self = x.view(sizes.num_dst, is_view=True).detach()
-    heads = None if weight is None else weight.cols
+    heads = None if weight is None or not weight.requires_grad else weight.cols
     if needs_grad:
         block.expect_transposed()
 
@@ -230,7 +239,7 @@ def _sum_with_self(
             for_x = _sum_rows(autograd, block, sizes.num_src, cols, itemsize, scaled)
         return for_x, None if heads is None else _edge_dots(autograd, block, heads, cols, itemsize)
 
-    autograd.record([out, h_self], [x, weight], backward, saves=[scale] if weight is None else [x, weight, scale])
+    autograd.record([out, h_self], [x, weight], backward, saves=[None if heads is None else x, weight, scale])
     return out, h_self
 
 
@@ -243,10 +252,12 @@ def _edge_dots(autograd: FakeAutograd, block: FakeBlock, heads: int, cols: int, 
 
 def segment_max(autograd: FakeAutograd, block: FakeBlock, x: FakeTensor) -> FakeTensor:
     """`workbench.kernels.segment.segment_max`, which saves the edge of each maximum (its argmax)."""
-    return cast(autograd, _max(autograd, block, cast(autograd, x, compute_itemsize(x.itemsize))), x.itemsize)
+    wide = compute_itemsize(x.itemsize)
+    out = _max(autograd, block, cast(autograd, x, wide), edge_weight(autograd, block.sizes, wide))
+    return cast(autograd, out, x.itemsize)
 
 
-def _max(autograd: FakeAutograd, block: FakeBlock, x: FakeTensor) -> FakeTensor:
+def _max(autograd: FakeAutograd, block: FakeBlock, x: FakeTensor, weight: FakeTensor | None) -> FakeTensor:
     sizes, cols, itemsize = block.sizes, x.cols, x.itemsize
     out = autograd.empty(sizes.num_dst, cols, itemsize)
     argmax = autograd.empty(sizes.num_dst, cols, sizes.edge_bytes)
@@ -264,7 +275,7 @@ def _max(autograd: FakeAutograd, block: FakeBlock, x: FakeTensor) -> FakeTensor:
             _scatter_to_argmax(autograd, block, cols)
         return [for_x]
 
-    autograd.record([out], [x], backward, saves=[argmax])
+    autograd.record([out], [x], backward, saves=[weight, argmax])
     return out
 
 
@@ -694,9 +705,8 @@ def _basis_costs(bases: int, width: int) -> EdgeCosts:
 
 def simulate_rgcn(autograd: FakeAutograd, layer: RGCNLayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
     """`workbench.nn.rgcn.RGCNLayer`."""
-    factors = _edge_factors(autograd, layer, block)
     sum_relations = _sum_bases if layer.regularizer == "basis" else _sum_blocks
-    out, h_dst = sum_relations(autograd, layer, block, h, factors)
+    out, h_dst = sum_relations(autograd, layer, block, h, _edge_factors(autograd, layer, block, h))
     if layer.loop_weight is not None:
         loop = linear(autograd, h_dst, layer.out_dim, autograd.leaf(layer.loop_weight))
         out = add(autograd, out, loop)
@@ -740,28 +750,30 @@ def _leaf(autograd: FakeAutograd, parameter: nn.Parameter) -> FakeTensor:
     return autograd.leaf(parameter) or FakeTensor(None, rows, parameter.numel() // rows, parameter.element_size())
 
 
-def _edge_factors(autograd: FakeAutograd, layer: RGCNLayer, block: FakeBlock) -> FakeTensor | None:
-    """Normalization times edge weight; weights that the block has already are no allocation."""
-    sizes = block.sizes
+def _edge_factors(autograd: FakeAutograd, layer: RGCNLayer, block: FakeBlock, h: FakeTensor) -> FakeTensor | None:
+    """Normalization times edge weight, in the wider precision; weights that the block has already are no allocation."""
+    sizes, itemsize = block.sizes, compute_itemsize(h.itemsize)
     if layer.norm == "none":
         return None if sizes.weight_bytes is None else FakeTensor(None, sizes.num_edges, 1, sizes.weight_bytes)
-    inverse = _inverse_degrees(autograd, layer, block)
-    return inverse if sizes.weight_bytes is None else autograd.empty(sizes.num_edges, 1, max(4, sizes.weight_bytes))
+    inverse = _inverse_degrees(autograd, layer, block, itemsize)
+    if sizes.weight_bytes is None:
+        return inverse
+    return autograd.empty(sizes.num_edges, 1, max(itemsize, sizes.weight_bytes))
 
 
-def _inverse_degrees(autograd: FakeAutograd, layer: RGCNLayer, block: FakeBlock) -> FakeTensor:
+def _inverse_degrees(autograd: FakeAutograd, layer: RGCNLayer, block: FakeBlock, itemsize: int) -> FakeTensor:
     num_edges = block.sizes.num_edges
     if layer.norm == "right":
         degrees = block.degrees()
         block.derive_destinations()
-        out = autograd.empty(num_edges, 1, degrees.itemsize)
+        out = autograd.empty(num_edges, 1, itemsize)
         del degrees
         return out
     if autograd.on_cuda:
         block.derive_destinations()
         copies = [autograd.empty(num_edges, 1, 8) for _ in range(_GROUP_COPIES)]
         del copies
-    return autograd.empty(num_edges, 1, 4)
+    return autograd.empty(num_edges, 1, itemsize)
 
 
 _GROUP_COPIES = 5  # of the edges' groups: sorted, and where each begins and ends there
@@ -778,6 +790,7 @@ def _typed_sum(
 ) -> tuple[FakeTensor, FakeTensor]:
     """`workbench.kernels.typed_sum.typed_sum_with_self`; edge weights that need a gradient are not supported."""
     original, itemsize = x.itemsize, compute_itemsize(x.itemsize)
+    factors = None if factors is None else cast(autograd, factors, itemsize)
     x, parameters = cast(autograd, x, itemsize), cast(autograd, parameters, itemsize)
     out, h_self = _rgcn_sum_with_self(autograd, block, x, parameters, factors, out_cols, costs)
     return cast(autograd, out, original), cast(autograd, h_self, original)

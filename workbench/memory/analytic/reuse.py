@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeBlock, FakeTensor
-from workbench.memory.analytic.layers import allocate_mask_workspace, message_chunk, normalise
+from workbench.memory.analytic.layers import allocate_mask_workspace, edge_weight, message_chunk, normalise
 from workbench.nn.linear_with_self import multiplies_first
 from workbench.nn.reuse.layers import ReusingGCNLayer, ReusingGINLayer, ReusingSAGELayer
 from workbench.nn.reuse.workspace import capacity
@@ -88,6 +88,7 @@ def _edges(
 ) -> None:
     """What a sum over the edges needs besides its result: the transposed edges, or messages and destinations."""
     sizes = block.sizes
+    weight = edge_weight(autograd, sizes, itemsize)
     if autograd.sums_in_torch:
         for name in ("edges", "destinations"):
             take(autograd, name, sizes.num_edges, 1, 8, "blocks")
@@ -97,7 +98,7 @@ def _edges(
     elif transposed and not autograd.on_cuda:
         take(autograd, "transposed offsets", sizes.num_src + 2, 1, 8, "blocks")
         take(autograd, "transposed rows", sizes.num_edges, 1, sizes.index_bytes, "blocks")
-        take(autograd, "transposed edges", 0 if sizes.weight_bytes is None else sizes.num_edges, 1, 8, "blocks")
+        take(autograd, "transposed edges", 0 if weight is None else sizes.num_edges, 1, 8, "blocks")
 
 
 def simulate_sage(autograd: FakeAutograd, layer: ReusingSAGELayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:

@@ -19,6 +19,7 @@ from workbench.memory.analytic.layers import (
     add_bias,
     dropout,
     edge_attention,
+    edge_weight,
     kept_label_bytes,
     last_states,
     linear,
@@ -335,10 +336,12 @@ def _aggregate_on_read(autograd: FakeAutograd, model: GNN, sizes: BatchSizes) ->
     edges = autograd.allocator.allocate(block.num_edges * block.index_bytes, "inputs")
     if block.num_edges > MAX_SERIAL:
         autograd.allocator.allocate(block.num_edges * 8, "inputs")  # 64-bit positions, freed at once
+    del ids
     is_scaled = getattr(model.layers[0], "norm", None) != "none" and not isinstance(model.layers[0], GINLayer)
     degrees = autograd.empty(block.num_dst, 1, _itemsize(model), "inputs") if is_scaled else None
+    weight = edge_weight(autograd, block, _itemsize(model), "inputs")
     out = autograd.empty(block.num_dst, input_width(model), _itemsize(model), "inputs")
-    del ids, edges, degrees
+    del edges, degrees, weight
     return out
 
 

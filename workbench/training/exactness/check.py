@@ -26,6 +26,7 @@ from workbench.memory.traced.predictor import candidate_widths
 from workbench.nn.gnn import GNN
 from workbench.nn.losses import Inputs
 from workbench.nn.signature import Forward, possible_forwards
+from workbench.training.aggregated_rows import OnAggregates
 from workbench.training.arguments import check_model
 from workbench.training.exactness.trial import (
     APART,
@@ -76,8 +77,13 @@ class Exactness:
         )
 
 
-def known_model(model: nn.Module) -> Exactness | None:
-    """Decide a model of the library, whose layers are exact but for two; None for any other."""
+def known_model(model: nn.Module, forward: Forward | None) -> Exactness | None:
+    """Decide a model of the library, whose layers are exact but for two.
+
+    None for any other model, and for a call of the user's own, which may look across the batch.
+    """
+    if forward is not None and not isinstance(forward, OnAggregates):
+        return None
     inner: Any = model
     while hasattr(inner, "_orig_mod") or (hasattr(inner, "no_sync") and hasattr(inner, "module")):
         inner = inner._orig_mod if hasattr(inner, "_orig_mod") else inner.module
@@ -159,10 +165,10 @@ def check_parts(
     check_model(model)
     mb = _as_minibatch(batch)
     refuse_halo(mb.exchanges, "checked")
-    known = known_model(model) if forward is None else None  # the call may look across the batch
+    known = known_model(model, forward)
     if known is not None:
         return known
-    refusal = _refusal(model, mb)
+    refusal = _refusal(model, mb, forward)
     if refusal is not None:
         return inexact_by_class(model) or Exactness(None, reason=refusal)
     inputs = list(_candidates(model, batch, mb, x, in_dim))
@@ -197,8 +203,10 @@ def _candidates(model: nn.Module, batch: Any, mb: MiniBatch, x: Any, in_dim: int
         yield Inputs(torch.randn(small.mb.num_inputs, width, generator=torch.Generator().manual_seed(0)))
 
 
-def _refusal(model: nn.Module, mb: MiniBatch) -> str | None:
+def _refusal(model: nn.Module, mb: MiniBatch, forward: Forward | None) -> str | None:
     """Return why a model can't be tried."""
+    if isinstance(forward, OnAggregates):
+        return "its first layer's aggregates are those of the batch; check it with the features"
     if mb.num_inputs < 4:
         return f"the batch has {mb.num_inputs} nodes; 4 are needed"
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
