@@ -321,12 +321,28 @@ def test_invalid_arguments_are_refused_before_work_starts() -> None:
         wb.sampling.OwnedGraph.of(GRAPH, OWNER, 3)
     with pytest.raises(ValueError, match=r"RandomWalkSampler reads rows of nodes that other ranks own"):
         part.draw(wb.RandomWalkSampler([2]), torch.tensor([0]), layer=0)
+    with pytest.raises(ValueError, match=r"drawing on one of several ranks needs .* LaborSampler"):
+        part.draw(wb.LaborSampler([2], importance="*"), torch.tensor([0]), layer=0)
     with pytest.raises(ValueError, match=r"Walker reads rows of nodes .* for which a sampler defines draw_owned"):
         wb.cooperative.sample_owned(part, SEEDS, sampler=Walker())
     with pytest.raises(IndexError, match=r"edge_ids contains 400, which is not an edge"):
         wb.cooperative.batches(
             GRAPH, SEEDS, sampler=SAMPLER, owner=OWNER, num_ranks=3, exclude_edges=torch.tensor([400])
         )
+
+
+@pytest.mark.parametrize("importance", [0, 1, "*"])
+def test_rows_are_independent_if_those_of_the_sampler_are(importance: Any) -> None:
+    sampler = wb.LaborSampler([3], importance=importance)
+    cooperative = wb.cooperative.CooperativeSampler(sampler, wb.sampling.OwnedGraph.of(GRAPH, 0 * OWNER, 0))
+    assert cooperative.rows_are_independent == (importance == 0)
+
+
+def test_a_single_rank_refuses_edges_that_do_not_exist() -> None:
+    alone = wb.sampling.OwnedGraph.of(GRAPH, 0 * OWNER, 0)
+    cooperative = wb.cooperative.CooperativeSampler(SAMPLER, alone)
+    with pytest.raises(IndexError, match="edge_ids contains 400, which is not an edge"):
+        cooperative.sample(alone.graph, SEEDS, exclude_edges=torch.tensor([400]))
 
 
 @pytest.mark.parametrize("exchanging", [False, True])

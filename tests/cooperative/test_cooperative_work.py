@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -107,3 +108,9 @@ def test_invalid_batches_are_refused() -> None:
         wb.cooperative.cooperative_work([one, []])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=r"row_bytes has 1 sizes for 2 layers"):
         wb.cooperative.cooperative_work([two], row_bytes=[4])
+
+
+def test_row_bytes_may_be_a_numpy_integer() -> None:
+    batches = wb.cooperative.batches(GRAPH, SEEDS, **OPTIONS)
+    works = [wb.cooperative.cooperative_work(batches, row_bytes=size) for size in (8, np.int64(8))]
+    assert works[0].layers == works[1].layers

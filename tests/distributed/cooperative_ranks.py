@@ -73,6 +73,33 @@ def training(config: Mapping[str, Any]) -> Rows:
         }
 
 
+def summed(config: Mapping[str, Any]) -> Rows:
+    """A step with the sum of losses beside that of one process; rank 1 has no seed."""
+    size, seeds = dist.get_world_size(), torch.arange(10)
+    owner = (torch.arange(NODES) >= NODES // 2).long()
+    owned = wb.sampling.OwnedGraph.of(GRAPH, owner, dist.get_rank(), size)
+    sampler, model, plain = new_sampler("labor", False), new_model("sage-mean"), new_model("sage-mean")
+    options: dict[str, Any] = {"reduction": "sum"}
+    whole = sampler.sample(GRAPH, seeds, step=STEP)
+    expected = wb.train_step(plain, whole, X, Y, F.cross_entropy, new_optimizer(plain), **options)
+    mb = wb.cooperative.CooperativeSampler(sampler, owned).sample(owned.graph, seeds, step=STEP)
+    rows = wb.distributed.OwnedRows.of(X, owner)
+    loss = wb.cooperative.train_step(model, mb, rows, Y, F.cross_entropy, new_optimizer(model), **options)
+    try:
+        unlabelled = torch.full_like(Y, -1)
+        wb.cooperative.train_step(model, mb, rows, unlabelled, F.cross_entropy, new_optimizer(model), **options)
+    except ValueError as error:
+        refused = str(error)
+    else:
+        refused = ""
+    yield {
+        "loss": worst(abs(float(loss - expected)) / float(expected)),
+        "gradients": worst(difference(gradients(model), gradients(plain))),
+        "fewest_seeds": min(gather_numbers(mb.num_seeds)),
+        "refused": refused,
+    }
+
+
 def relational(config: Mapping[str, Any]) -> Rows:
     """A step of R-GCN on a small synthetic-mag240M beside that of one process."""
     rank, size = dist.get_rank(), dist.get_world_size()

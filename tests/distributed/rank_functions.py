@@ -35,6 +35,11 @@ def tensor_as_value(config):
     return [{"value": torch.ones(3)}]
 
 
+def one_dict(config):
+    """One row, which is no list of rows."""
+    return {"value": 1}
+
+
 class Holder:
     """A method, which is no function of a module."""
 

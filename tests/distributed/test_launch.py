@@ -1,11 +1,13 @@
 """Ranks: rows of rank 0, configurations as JSON, errors before anything starts, and other launchers."""
 
 import json
+import math
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -36,6 +38,15 @@ def test_functions_that_ranks_cannot_import_are_refused(monkeypatch, function, w
     assert_refused(monkeypatch, ValueError, words, function, {})
 
 
+def test_a_function_that_was_written_after_its_module_was_imported(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "rewritten_module.py").write_text("def train(config): ...\n")
+    import_module("rewritten_module")
+    (tmp_path / "rewritten_module.py").write_text("def train(config): ...\n\n\ndef train2(config): ...\n")
+    words = r"has no function train2; if its file has, .*importlib\.reload\(rewritten_module\), or restart"
+    assert_refused(monkeypatch, ValueError, words, "rewritten_module:train2", {})
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -54,6 +65,15 @@ def test_configurations_that_are_not_json_are_refused(monkeypatch, config, words
     [
         ({"world_size": 0}, "world_size is 0; it must be a whole number of at least 1"),
         ({"world_size": 2, "timeout_seconds": 0}, "timeout_seconds is 0; it must be above 0"),
+        (
+            {"world_size": 2, "timeout_seconds": math.inf},
+            r"timeout_seconds is inf; .*at most 1e\+09, which are 31 years",
+        ),
+        (
+            {"world_size": 2, "timeout_seconds": 1e15},
+            "timeout_seconds is 1000000000000000.0; it must be above 0 and at most",
+        ),
+        ({"world_size": 2, "timeout_seconds": math.nan}, "timeout_seconds is nan; it must be above 0"),
     ],
 )
 def test_numbers_out_of_range_are_refused(monkeypatch, given, words):
@@ -85,6 +105,18 @@ def test_rows_that_are_not_plain_fail_where_they_are_returned():
     with pytest.raises(TypeError, match="rows may contain numbers, strings, bools and None, not a Tensor"):
         run_rank(f"{FUNCTIONS}:tensor_as_value", {}, backend="gloo", timeout_seconds=5, reporter=Reporter(board))
     assert board.stages == ["import", "rendezvous", "before the first collective", "returning rows"]
+
+
+@pytest.mark.usefixtures("alone")
+def test_one_row_that_is_returned_instead_of_a_list_is_refused():
+    with pytest.raises(TypeError, match=r"one_dict' returned a dict; yield rows, or return a list of them: \[row\]"):
+        run_rank(f"{FUNCTIONS}:one_dict", {}, backend="gloo", timeout_seconds=5)
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_longest_limit_is_one_that_torch_accepts():
+    rows = run_rank(f"{FUNCTIONS}:total", {"offset": 3}, backend="gloo", timeout_seconds=1e9 + 60)
+    assert rows[0]["total"] == 3.0
 
 
 class Board(ProgressBoard):

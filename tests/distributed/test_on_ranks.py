@@ -64,6 +64,12 @@ def test_layers_that_read_no_row_where_a_rank_has_no_edge(rank_pool):
     check_training(rank_pool, 3, [("neighbor", False, kind, parts) for kind in kinds for parts in (1, 3)])
 
 
+def test_a_rank_without_seeds_takes_part_in_a_sum_of_losses(rank_pool):
+    (row,) = run(rank_pool, "cooperative_ranks:summed", 2)
+    assert row["loss"] <= TOLERANCE and row["gradients"] <= TOLERANCE and row["fewest_seeds"] == 0
+    assert "has a label" in row["refused"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_loss_and_gradients_in_every_case(rank_pool, size):

@@ -181,6 +181,11 @@ def from_disk(config: Mapping[str, Any]) -> Rows:
     }
 
 
+def refused_from_disk(config: Mapping[str, Any]) -> Rows:
+    """The message of every rank where there are more ranks than parts."""
+    yield {"texts": gathered(_refusal(lambda: wb.distributed.open_owned_graph(Path(config["folder"]) / "graph")))}
+
+
 def idle_ranks_from_disk(config: Mapping[str, Any]) -> Rows:
     """Ranks whose part of a divided graph owns no node take part in all that the others do."""
     owned = wb.distributed.open_owned_graph(Path(config["folder"]) / "graph")

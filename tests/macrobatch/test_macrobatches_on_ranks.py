@@ -54,6 +54,12 @@ def test_ranks_load_their_parts_from_disk_and_hold_nothing_else(rank_pool, tmp_p
     assert "contains 3 parts, but there are 1 ranks; start as many ranks as parts" in row["wrong_parts"]
 
 
+def test_more_ranks_than_parts_are_told_so_on_every_rank(rank_pool, tmp_path):
+    wb.partition.split_graph(GRAPH, owner_of(2), tmp_path / "graph")
+    (row,) = run(rank_pool, "macrobatch_ranks:refused_from_disk", 3, folder=str(tmp_path))
+    assert ["contains 2 parts, but there are 3 ranks; start as many" in text for text in row["texts"]] == [True] * 3
+
+
 def test_ranks_whose_part_owns_no_node_take_part(rank_pool, tmp_path):
     owner = owner_of(2)
     wb.partition.split_graph(GRAPH, owner, tmp_path / "graph", num_parts=3)

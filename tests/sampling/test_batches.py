@@ -149,16 +149,16 @@ def test_a_loader_created_in_the_loop_over_epochs_is_noticed() -> None:
     with pytest.warns(RuntimeWarning, match="3 loaders with the same arguments .* Create the loader once") as caught:
         list(wb.batches(graph, torch.arange(20), **OPTIONS))
     assert caught[0].filename == __file__
-    by_type = wb.NeighborSampler([{0: 2, 1: 1}])  # has no hash
     graph = random_graph(40, 300, num_edge_types=2)
+    equal = [wb.NeighborSampler([{0: 2, 1: 1}]) for _ in range(3)]  # have no hash
     with pytest.warns(RuntimeWarning, match="3 loaders"):
-        _ = [list(wb.batches(graph, torch.arange(20), sampler=by_type, batch_size=8)) for _ in range(3)]
+        _ = [list(wb.batches(graph, torch.arange(20), sampler=by_type, batch_size=8)) for by_type in equal]
     with pytest.warns(RuntimeWarning, match="3 loaders"):
         _ = [list(wb.edge_batches(graph, PAIRS, **OPTIONS)) for _ in range(3)]
 
 
 def test_no_warning_for_other_epochs_arguments_and_fixed_epochs() -> None:
-    graph = random_graph(40, 300, seed=3)
+    graph, typed = random_graph(40, 300, seed=3), random_graph(40, 300, num_edge_types=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for epoch in range(5):
@@ -169,6 +169,8 @@ def test_no_warning_for_other_epochs_arguments_and_fixed_epochs() -> None:
             list(wb.batches(graph, torch.arange(20 + epoch), **OPTIONS))
             list(loader(graph, shuffle=False))  # an evaluation
             list(loader(graph).epoch(0))
+        for seed in range(12):  # without a hash; later ones may have the address of one that is gone
+            list(loader(typed, sampler=wb.NeighborSampler([{0: 2, 1: 2}, 2], seed=seed)))
         for _ in range(4):  # a notebook's cell that is run again
             batches = loader(graph)
             for _ in range(2):

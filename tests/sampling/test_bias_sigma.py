@@ -84,6 +84,18 @@ def test_rare_misses_of_a_single_neighbour_are_no_bias() -> None:
     assert wb.sampling.bias_sigma(graph, nodes, x, sampler=ladies) < 4
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-8, 1e6])
+def test_the_scale_of_features_does_not_matter(graph: wb.Graph, x: Tensor, scale: float) -> None:
+    local = wb.placement.LocalitySampler([4], wb.placement.locality_factors(graph, BUFFERED, factor=8))
+    spoiled, fair = Spoiled(local, 0.2), wb.FullNeighborSampler(1)
+    for sampler in (spoiled, fair):
+        expected = wb.sampling.aggregate_error(graph, SEEDS, x.double(), sampler=sampler, draws=20)
+        found = wb.sampling.aggregate_error(graph, SEEDS, x.double() * scale, sampler=sampler, draws=20)
+        assert torch.allclose(found.deviations, expected.deviations, rtol=1e-6, atol=1e-6)
+        sigmas = [wb.sampling.bias_sigma(graph, SEEDS, x.double() * s, sampler=sampler) for s in (1, scale)]
+        assert sigmas[1] == pytest.approx(sigmas[0], rel=1e-6) and (sigmas[0] > 6) == (sampler is spoiled)
+
+
 def test_bad_input(graph: wb.Graph, x: Tensor) -> None:
     with pytest.raises(ValueError, match="draws is 16; it must be a whole number of at least 17"):
         wb.sampling.bias_sigma(graph, SEEDS, x, sampler=wb.NeighborSampler([4]), draws=16)

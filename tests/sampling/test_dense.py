@@ -220,6 +220,21 @@ def test_each_direction_has_its_fanout(inward: int, outward: int, replaced: bool
     assert torch.equal(row[positions] % 20, batch.node_ids[block.destinations.long()])
 
 
+@pytest.mark.parametrize("trained", [False, True])
+def test_weights_changed_in_place_count(trained: bool) -> None:
+    """Weights that are frozen for an evaluation, trained, and frozen again; or just changed."""
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    graph = Graph.from_edges([1, 2, 3], [0, 0, 0], edge_weight=weight)
+    for sampler in (wb.DenseSampler([-1], out_fanouts=[-1]), wb.DenseSampler([-1], out_fanouts=[-1], edge_ids=True)):
+        for number in range(3):
+            (block,) = sampler.sample(graph, torch.tensor([0])).blocks
+            assert block.edge_weight is not None and graph.edge_weight is not None
+            assert block.edge_weight[:3].tolist() == graph.edge_weight.tolist()
+            graph.edge_weight.requires_grad_(trained and number == 0)
+            with torch.no_grad():
+                graph.edge_weight.mul_(10)
+
+
 def test_unequal_fanouts_belong_to_the_hop() -> None:
     graph = random_graph(200, 6000, seed=9)
     batch = wb.DenseSampler([1, 2, 4]).sample(graph, torch.arange(5))

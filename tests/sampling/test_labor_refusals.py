@@ -1,5 +1,6 @@
 """LaborSampler refuses impossible options and damaged graphs."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -44,3 +45,7 @@ def test_refusals() -> None:
     assert LaborSampler([3]).rows_are_independent
     with pytest.raises(ValueError, match="use NeighborSampler, or LaborSampler with importance=0"):
         require_row_independence(LaborSampler([3], importance=1), "cooperative sampling")
+
+
+def test_a_number_of_rounds_of_numpy_is_one() -> None:
+    assert LaborSampler([3], importance=np.int64(2)) == LaborSampler([3], importance=2)

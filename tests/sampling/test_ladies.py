@@ -130,6 +130,33 @@ def test_enough_nodes_keep_all_neighbours() -> None:
     assert graph.edge_weight is not None and torch.equal(drawn.weight, graph.edge_weight[: len(drawn.weight)])
 
 
+@pytest.mark.parametrize("kind", ["ladies", "locality"])
+def test_later_changes_of_factors_do_not_count(kind: str) -> None:
+    graph, seeds, factors = big_graph(), torch.arange(20), torch.ones(big_graph().num_nodes)
+
+    def new(factors: Tensor) -> wb.Sampler:
+        ladies = kind == "ladies"
+        return wb.LadiesSampler([5], factors=factors) if ladies else wb.placement.LocalitySampler([2], factors)
+
+    sampler, expected = new(factors), new(factors.clone()).sample(graph, seeds).node_ids
+    factors[::2] = 64.0
+    assert torch.equal(sampler.sample(graph, seeds).node_ids, expected)
+    assert not torch.equal(new(factors).sample(graph, seeds).node_ids, expected)
+
+
+def test_weights_of_rarely_drawn_nodes_exceed_the_range_of_float16() -> None:
+    """One of 200,000 nodes is drawn, so its weight is large; the graph's weights are 1 or 2 in float16."""
+    n = 200_000
+    weight = (torch.arange(n) % 2 + 1).half()
+    graph = Graph.from_edges(torch.arange(n, 2 * n), torch.arange(n), num_nodes=2 * n, edge_weight=weight)
+    plain = Graph(graph.indptr, graph.indices)
+    sampler = wb.LadiesSampler([1])
+    (drawn,), (block,) = (sampler.sample(of, torch.arange(n)).blocks for of in (plain, graph))
+    assert drawn.edge_weight is not None and block.edge_weight is not None and block.edge_weight.isfinite().all()
+    assert torch.equal(block.edge_weight, drawn.edge_weight * (block.destinations % 2 + 1))
+    assert float(block.edge_weight.max()) > torch.finfo(torch.float16).max
+
+
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="num_nodes is 0"):
         wb.LadiesSampler([0])

@@ -1,6 +1,7 @@
 """The protocol of samplers: what a class with `draw` alone inherits, and which arguments and rows are refused."""
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -44,6 +45,39 @@ def test_sampling_does_not_overwrite_the_sources_that_a_draw_returns() -> None:
     assert graph.indices.tolist() == [3, 2, 3, 2]
     assert mb.blocks[0].indices.tolist() == [2, 3, 2, 3]
     assert mb.node_ids.tolist() == [0, 1, 3, 2]
+
+
+class Remembering(wb.NeighborSampler):
+    """Draws the rows of some nodes once, and returns what it has drawn."""
+
+    kept: ClassVar[dict[Any, wb.sampling.Drawn]] = {}
+
+    def draw(self, graph: Graph, nodes: Tensor, **options: Any) -> wb.sampling.Drawn:
+        key = type(self), graph, options["layer"], tuple(nodes.tolist())
+        if key not in self.kept:
+            self.kept[key] = super().draw(graph, nodes, **options)
+        return self.kept[key]
+
+
+class Promising(Remembering):
+    """Says that it keeps no sources, and does."""
+
+    sources_are_new = True
+
+
+def test_a_subclass_with_a_draw_of_its_own_keeps_its_sources() -> None:
+    graph, seeds = Graph.from_edges(torch.arange(50, 60), torch.zeros(10, dtype=torch.int64), num_nodes=60), NODES[:1]
+    expected = wb.NeighborSampler([3]).sample(graph, seeds).node_ids
+    owned = wb.sampling.OwnedGraph.of(graph, torch.arange(60) % 2, rank=0)
+    for kind, kept in ((Remembering, True), (Promising, False)):
+        sampler = kind([3])
+        for _ in range(2):
+            found = sampler.sample(graph, seeds).node_ids
+        assert torch.equal(found, expected) == kept
+    sampler = Remembering([3])
+    first, second = (wb.cooperative.sample_owned(owned, seeds, sampler=sampler) for _ in range(2))
+    asked = [next(steps) for steps in (first, second)]
+    assert torch.equal(asked[0][1], asked[1][1]) and (asked[0][1] >= 50).all()
 
 
 def test_a_sampler_needs_draw() -> None:

@@ -59,7 +59,8 @@ class CooperativeSampler(OwnedSampler):
             seeds: int64 or int32, the seeds of the *global* batch, the same on all ranks; or, of each rank, its own
                 seeds alone.
             step: number of the batch, the same on all ranks.
-            exclude_edges: int64 or int32, raw-graph edge ids that must not be drawn.
+            exclude_edges: int64 or int32, raw-graph edge ids that must not be drawn; a rank passes over those that are
+                not its own.
 
         Returns:
             A batch with `exchanges`, whose nodes this rank owns; possibly without seeds.

@@ -40,6 +40,7 @@ from workbench.sampling.sampler import (
     check_sampler,
     copy_ids,
     require_row_independence,
+    sources_are_new,
 )
 
 
@@ -96,7 +97,7 @@ def _sample_layers(
         drawn = yield from _draw(owned, nodes, sampler, layer=layer, step=step, exclude_edges=exclude_edges)
         check_drawn(drawn, len(nodes))
         extra = owned.edge_values(drawn, sampler)
-        numbers, ids = _split(owned, nodes, drawn, overwrite=getattr(sampler, "sources_are_new", False))
+        numbers, ids = _split(owned, nodes, drawn, overwrite=sources_are_new(sampler))
         counts = tuple(ids.counts.tolist())
         asked = yield list(ids.halo.split(counts))
         sources, send = _answer(owned, ids.own, asked)

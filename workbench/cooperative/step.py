@@ -52,7 +52,8 @@ def train_step(
     Args:
         model: with the same parameters on all ranks; called with `exchanges=` for batches that have them.
         micro: this rank's part of the batch, possibly without seeds. Or micro-batches: a batch with exchanges can't be
-            split, so sample each part of the seeds with the same step; equally many parts on all ranks.
+            split, so sample each part of the seeds with the same step; equally many parts on all ranks. They are parts
+            of the whole batch only if the sampler's `rows_are_independent`.
         x: features by raw-graph id, such as `workbench.distributed.OwnedRows`; of an independent batch, those that were
             staged.
         y: labels by raw-graph id, of this rank's seeds at least.
@@ -95,7 +96,7 @@ def train_step(
             loss_fn,
             optimizer,
             reduction=reduction,
-            total=(lambda weight: sum(gather_numbers(weight, group))) if reduction == "mean" else None,
+            total=lambda weight: sum(gather_numbers(weight, group)),
             forward=forward,
             after=after,
             before_step=sum_gradients,

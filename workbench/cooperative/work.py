@@ -9,6 +9,7 @@ Balın, LaSalle, Çatalyürek: "Cooperative Minibatching in Graph Neural Network
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -339,7 +340,7 @@ def cooperative_work(batches: Sequence[MiniBatch], *, row_bytes: int | Sequence[
     if len(lengths) != 1:
         raise ValueError(f"batches have {sorted(lengths)} layers; pass the batches of all ranks, from one sampler")
     num_layers = lengths.pop()
-    sizes = [row_bytes] * num_layers if isinstance(row_bytes, int) else list(row_bytes)
+    sizes = [row_bytes] * num_layers if isinstance(row_bytes, Integral) else list(row_bytes)
     if len(sizes) != num_layers:
         raise ValueError(f"row_bytes has {len(sizes)} sizes for {num_layers} layers; pass one per layer, or one number")
     for size in sizes:

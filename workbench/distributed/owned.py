@@ -186,12 +186,12 @@ def open_owned_graph(folder: str | os.PathLike[str], group: Group = None, *, ver
     Source: BatchGNN, section 3, "Streaming partitioner".
     """
     rank, size = get_rank(group), get_world_size(group)
-    part = open_part(folder, rank, verify=verify)
     if (parts := stored_num_parts(folder)) != size:
         raise ValueError(
             f"{os.fspath(folder)} contains {parts} parts, but there are {size} ranks; start as many ranks as "
             f"parts, or divide the graph again with workbench.partition.split_graph(…, num_parts={size})"
         )
+    part = open_part(folder, rank, verify=verify)
     return OwnedGraph(part.graph, part.owner, rank, size, knows_edge_ids=part.graph.edge_ids is not None)
 
 
@@ -205,8 +205,6 @@ class OwnedSampler(Sampler):
         traffic: counts what other ranks send, as "rank".
     """
 
-    rows_are_independent = True
-
     def __init__(
         self, sampler: Sampler, owned: OwnedGraph, group: Group = None, *, traffic: Traffic | None = None
     ) -> None:
@@ -216,7 +214,7 @@ class OwnedSampler(Sampler):
                 f"owned is the graph of rank {owned.rank} of {owned.num_ranks}, but this is rank {rank} of {size}; "
                 f"pass OwnedGraph.of(graph, owner, {rank}, {size})"
             )
-        self.num_layers = sampler.num_layers
+        self.num_layers, self.rows_are_independent = sampler.num_layers, sampler.rows_are_independent
         self._sampler, self._owned, self._group, self._traffic = sampler, owned, group, traffic
 
     def draw(

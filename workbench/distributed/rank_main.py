@@ -93,6 +93,7 @@ def run_rank(
     Raises:
         ValueError: ranks have different configurations or code; the message names what differs, and on which ranks. Or
             the backend is NCCL, and this machine has fewer GPUs than ranks.
+        TypeError: the function returned one row instead of a list, or a row with other values than those of JSON.
     """
     reporter = reporter or Reporter()
     reporter.enter(IMPORT)
@@ -106,7 +107,10 @@ def run_rank(
     dist.init_process_group(backend, init_method="env://", timeout=timeout, device_id=gpu)
     check_start(config, name, function)
     reporter.enter(FUNCTION)
-    rows = list(function(config) or ())
+    returned = function(config)
+    if isinstance(returned, Mapping):
+        raise TypeError(f"{name!r} returned a {type(returned).__name__}; yield rows, or return a list of them: [row]")
+    rows = list(returned or ())
     reporter.enter(ROWS)
     plain = json.loads(json.dumps([dict(row) for row in rows], default=_scalar)) if dist.get_rank() == 0 else []
     dist.destroy_process_group()
@@ -157,7 +161,10 @@ def find_function(name: str) -> Callable[[Any], Any]:
     except ModuleNotFoundError as error:
         raise ValueError(f"{name!r}: {error}; ranks import it from sys.path") from error
     if not callable(function):
-        raise ValueError(f"{name!r}: module {module} has no function {attribute}")
+        raise ValueError(
+            f"{name!r}: module {module} has no function {attribute}; if its file has, this process imported an older "
+            f"version: call importlib.reload({module}), or restart the process (a notebook's kernel, a RankPool)"
+        )
     return function
 
 

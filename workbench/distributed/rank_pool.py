@@ -20,6 +20,8 @@ _SETTLE_SECONDS = 0.5  # in which the death of a peer shows, which may be why an
 
 _STACK_SECONDS = 0.3
 
+_MOST_SECONDS = 1e9  # clocks count nanoseconds in 64 bits: 292 years
+
 _SPARE_SECONDS = 60.0  # of a collective beyond the limit of its call, which names the rank that hangs
 
 
@@ -70,7 +72,7 @@ class RankPool:
             timeout_seconds: limit of the call, the start of processes included.
 
         Raises:
-            ValueError: a function that ranks can't import, more ranks than there are, or a limit that is not above 0.
+            ValueError: a function that ranks can't import, more ranks than there are, or a limit out of range.
             TypeError: a configuration that is not JSON.
             RankError: a rank raised, died or did not end in time; all ranks have ended.
         """
@@ -99,8 +101,9 @@ class RankPool:
         self.close()
 
     def _order(self, function: str | Callable[..., Any], config: Mapping[str, Any], timeout_seconds: float) -> Order:
-        if not timeout_seconds > 0:
-            raise ValueError(f"timeout_seconds is {timeout_seconds}; it must be above 0")
+        if not 0 < timeout_seconds <= _MOST_SECONDS:
+            limits = f"above 0 and at most {_MOST_SECONDS:g}, which are 31 years"
+            raise ValueError(f"timeout_seconds is {timeout_seconds}; it must be {limits}")
         name = function_name(function)
         return Order(name, check_config(config), {}, self.backend, timeout_seconds + _SPARE_SECONDS, package_of(name))
 
@@ -148,7 +151,7 @@ def run_ranks(
         The rows of rank 0: mappings from column to number, string, bool or None.
 
     Raises:
-        ValueError: a function that ranks can't import, a limit that is not above 0, or with "nccl" too few GPUs.
+        ValueError: a function that ranks can't import, a limit out of range, or with "nccl" too few GPUs.
         TypeError: a configuration that is not JSON.
         RankError: a rank raised, died or did not end in time; all ranks have ended.
     """

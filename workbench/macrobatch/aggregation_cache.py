@@ -30,7 +30,15 @@ from workbench.kernels.relabel import relabeler
 from workbench.kernels.segment import compute_dtype, sum_rows
 from workbench.nn.static_aggregate import StaticAggregate, static_aggregate
 from workbench.sampling.owned_graph import OwnedGraph
-from workbench.sampling.sampler import Drawn, ExcludingSampler, Sampler, check_sampler, copy_ids, sample_layers
+from workbench.sampling.sampler import (
+    Drawn,
+    ExcludingSampler,
+    Sampler,
+    check_sampler,
+    copy_ids,
+    sample_layers,
+    sources_are_new,
+)
 
 Progress = Callable[[int], object]
 
@@ -470,7 +478,7 @@ class WithoutInputLayer(Sampler):
 
     @property
     def sources_are_new(self) -> bool:
-        return getattr(self.sampler, "sources_are_new", False)
+        return sources_are_new(self.sampler)
 
     @property
     def reads_other_rows(self) -> bool:

@@ -108,6 +108,7 @@ class LocalitySampler(ExcludingSampler):
         check_choice("weights", self.weights, WEIGHTS)
         check_seed(self.seed)
         check_dependence(self.dependence)
+        _ = self._levels  # computed here, so that the tensor's later changes do not count
 
     @property
     def num_layers(self) -> int:

@@ -22,12 +22,14 @@ class AggregateError:
         mean: float64 [num_nodes, width], means of the estimates.
         variance: float64 [num_nodes, width], unbiased sample variances of an estimate.
         draws: number of estimates.
+        scale: largest magnitude of a feature; estimates within the rounding of float32 weights are exact.
     """
 
     exact: Tensor
     mean: Tensor
     variance: Tensor
     draws: int
+    scale: float
 
     @cached_property
     def total_variance(self) -> float:
@@ -45,7 +47,7 @@ class AggregateError:
     def deviations(self) -> Tensor:
         """float64 [num_nodes, width], (mean − exact) in standard errors; 0 where the estimates are exact."""
         apart, error = self.mean - self.exact, (self.variance / self.draws).sqrt()
-        tiny = 1e-7 * (1 + self.exact.abs())  # weights are float32
+        tiny = 1e-7 * (self.scale + self.exact.abs())  # weights are float32
         return torch.where(apart.abs() <= tiny, 0.0, apart / error)
 
 
@@ -91,7 +93,7 @@ def aggregate_error(
         second += apart.square()
     mean = first / draws
     variance = (second - draws * mean.square()).clamp(min=0) / (draws - 1)
-    return AggregateError(exact, exact + mean, variance, draws)
+    return AggregateError(exact, exact + mean, variance, draws, _largest(x))
 
 
 def check_features(graph: Graph, x: Tensor) -> None:
@@ -119,7 +121,7 @@ def mean_aggregate(drawn: Drawn, x: Tensor) -> Tensor:
 MOST_SIGMAS = 37.0
 """Larger values cannot be told apart: their probability under no bias is below the least float64."""
 
-_ROUNDING = 1e-6  # of sums of terms of magnitude 1; weights are float32
+_ROUNDING = 1e-6  # of a sum, relative to its largest terms; weights are float32
 
 
 def bias_sigma(
@@ -184,7 +186,11 @@ def bias_sigma(
             for step in range(draws)
         ]
     )
-    return _sigmas(errors.cpu(), _ROUNDING * float(1 + exact.abs().sum()))
+    return _sigmas(errors.cpu(), _ROUNDING * (_largest(x) + float(exact.abs().sum())))
+
+
+def _largest(x: Tensor) -> float:
+    return float(x.abs().max()) if x.numel() else 0.0
 
 
 def _random(shape: tuple[int, int], seed: int, number: int) -> Tensor:

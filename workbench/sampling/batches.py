@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from itertools import chain, islice, repeat
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -207,11 +207,24 @@ def repeat_warner(graph: Graph, *configuration: object) -> Callable[[int], None]
 
 
 def _key(value: object) -> Hashable:
-    """Return a key that is equal for values that give the same batches: tensors by contents, otherwise identity."""
+    """Return a key that is equal for values that give the same batches: by contents, or else by identity."""
     if isinstance(value, Tensor):
         return tuple(value.shape), hash(value.cpu().numpy().tobytes())
     try:
         hash(value)
     except TypeError:
-        return id(value)
+        return repr(value) if is_dataclass(value) else _Identity(value)
     return value
+
+
+class _Identity:
+    """Equal to itself alone, as long as it is kept: an `id` serves again when its object is gone."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)

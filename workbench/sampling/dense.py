@@ -40,6 +40,7 @@ from workbench.sampling.sampler import (
     copy_ids,
     edge_values,
     excluded_positions,
+    sources_are_new,
 )
 
 
@@ -263,7 +264,7 @@ def sample_once_per_node(
             check_drawn(drawn, new.shape[0])
             values = edge_values(edges, drawn, getattr(sampler, "edge_ids", False))
             room = _room(hops, drawn.sources, graph.num_nodes) if layer == 0 else None
-            local = labels(drawn.sources, overwrite=getattr(sampler, "sources_are_new", False), out=room)
+            local = labels(drawn.sources, overwrite=sources_are_new(sampler), out=room)
             hops.append({"indptr": drawn.indptr, "indices": local, **values})
             reached.append(labels.node_ids.shape[0])
         node_ids = copy_ids(labels.node_ids)
@@ -337,7 +338,7 @@ def _copy(name: str, parts: Sequence[Tensor], out: Tensor) -> None:
         end += len(part)
 
 
-Both = dict[tuple[int | None, bool, bool], tuple[Graph, Tensor | None]]
+Both = dict[tuple[int | None, bool, int | None], tuple[Graph, Tensor | None]]
 
 _graphs: WeakKeyDictionary[Graph, Both] = WeakKeyDictionary()
 
@@ -345,7 +346,8 @@ _graphs: WeakKeyDictionary[Graph, Both] = WeakKeyDictionary()
 def two_way(graph: Graph, *, num_edge_types: int | None = None, edge_ids: bool = False) -> Graph:
     """Return the graph whose rows v and `num_nodes` + v are the in-edges and the out-edges of node v.
 
-    It is built once per graph, in time and memory proportional to its edges, but for weights that are trained. The
+    It is built once per graph, in time and memory proportional to its edges, and again when weights that are not
+    trained have changed; those that are trained are not part of what is kept. The
     reverse of an edge of type r has type r + n, and that of edge e has edge id e + E, as in
     `Graph.from_edges(undirected="multi")`; its source is the destination of the edge.
 
@@ -359,8 +361,10 @@ def two_way(graph: Graph, *, num_edge_types: int | None = None, edge_ids: bool =
         IndexError: a type is not below `num_edge_types`, or a source is not a node.
     """
     known, weight = _graphs.setdefault(graph, {}), graph.edge_weight
-    key = num_edge_types, edge_ids, _is_trained(weight)
+    key = num_edge_types, edge_ids, _version(weight)
     if key not in known:
+        for other in [other for other in known if other[:2] == key[:2] and other[2] != _TRAINED]:
+            del known[other]  # with weights that have changed since
         known[key] = _build(graph, num_edge_types, edge_ids)
     both, order = known[key]
     if weight is None or order is None:
@@ -368,8 +372,14 @@ def two_way(graph: Graph, *, num_edge_types: int | None = None, edge_ids: bool =
     return replace(both, edge_weight=torch.cat([weight, weight[order]]))
 
 
-def _is_trained(weight: Tensor | None) -> bool:
-    return weight is not None and weight.requires_grad
+_TRAINED = -1
+
+
+def _version(weight: Tensor | None) -> int | None:
+    """Number that changes with every change of the weights in place; `_TRAINED` for those that are trained."""
+    if weight is None or weight.requires_grad:
+        return None if weight is None else _TRAINED
+    return 0 if weight.is_inference() else weight._version
 
 
 def _build(graph: Graph, num_edge_types: int | None, edge_ids: bool) -> tuple[Graph, Tensor | None]:
@@ -383,7 +393,7 @@ def _build(graph: Graph, num_edge_types: int | None, edge_ids: bool) -> tuple[Gr
     reverse = group_rows(indices, destinations, num_nodes, num_nodes)
     order = torch.arange(num_edges, device=graph.device) if reverse.order is None else reverse.order
     types = None if graph.edge_type is None else types_of_both(graph.edge_type, num_edge_types)
-    trained = _is_trained(graph.edge_weight)
+    trained = _version(graph.edge_weight) == _TRAINED
     weight = None if trained else graph.edge_weight
     both = Graph(
         torch.cat([graph.indptr, reverse.indptr[1:] + num_edges]),

@@ -6,6 +6,7 @@ Balın, Çatalyürek: "Layer-neighbor sampling: defusing neighborhood explosion 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from numbers import Integral
 from typing import Literal
 
 import numpy as np
@@ -117,8 +118,9 @@ class LaborSampler(ExcludingSampler):
         check_seed(self.seed)
         check_dependence(self.dependence)
         rounds = self.importance
-        if rounds != "*" and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0):
+        if rounds != "*" and (isinstance(rounds, bool) or not isinstance(rounds, Integral) or rounds < 0):
             raise ValueError(f'importance is {rounds!r}; pass 0, a number of rounds (at least 1), or "*"')
+        object.__setattr__(self, "importance", rounds if rounds == "*" else int(rounds))
         if rounds != 0 and not all(isinstance(fanout, int) for fanout in self.fanouts):
             raise ValueError(
                 f"importance is {rounds!r} and fanouts {list(self.fanouts[:9])}; a fanout per edge type is drawn with "
@@ -175,9 +177,12 @@ class LaborSampler(ExcludingSampler):
 
 
 def apply_edge_weight(drawn: Drawn, edge_weight: Tensor) -> Drawn:
-    """Multiply the weights of drawn rows, 1 if there are none, by the graph's weights by CSR position."""
+    """Multiply the weights of drawn rows, 1 if there are none, by the graph's weights by CSR position.
+
+    The product has the wider of the two dtypes: weights of nodes that are rarely drawn exceed the range of float16.
+    """
     weight = edge_weight[drawn.positions]
-    return drawn._replace(weight=weight if drawn.weight is None else weight * drawn.weight.to(weight.dtype))
+    return drawn._replace(weight=weight if drawn.weight is None else weight * drawn.weight)
 
 
 def draw_shared(

@@ -91,6 +91,7 @@ class LadiesSampler(ExcludingSampler):
             check_factors(self.factors)
         check_seed(self.seed)
         check_dependence(self.dependence)
+        _ = self._levels  # computed here, so that the tensor's later changes do not count
 
     @property
     def num_layers(self) -> int:

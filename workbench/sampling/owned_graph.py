@@ -10,7 +10,16 @@ from workbench.core.errors import ID_DTYPES, INT64_MAX, check_at_least, check_id
 from workbench.core.graph import Graph, find
 from workbench.kernels.jit import compiled
 from workbench.kernels.lane_instructions import prefetch
-from workbench.sampling.sampler import Drawn, Sampler, candidates, check_graph, edge_values, expand_rows, row_offsets
+from workbench.sampling.sampler import (
+    Drawn,
+    Sampler,
+    candidates,
+    check_graph,
+    edge_values,
+    expand_rows,
+    require_row_independence,
+    row_offsets,
+)
 
 _PREFETCH_DISTANCE = 32  # ids
 _MAX_RANKS = 2**15
@@ -87,9 +96,12 @@ class OwnedGraph:
 
         Raises:
             IndexError: a node of another rank; the message names both.
-            ValueError: the sampler reads rows of other nodes than those that it draws for.
+            ValueError: the sampler reads rows of other nodes than those that it draws for, or its rows depend on nodes
+                of other ranks.
         """
         self.check_reads(sampler)
+        if self.num_ranks > 1:
+            require_row_independence(sampler, "drawing on one of several ranks")
         self.check_owned("nodes", nodes)
         return sampler.draw(self.graph, nodes, layer=layer, step=step, exclude_edges=self.own_edges(exclude_edges))
 
@@ -139,8 +151,8 @@ class OwnedGraph:
         if edge_ids is None:
             return None
         self._check_knows_ids("exclude_edges")
-        if self.graph.edge_ids is None:
-            return edge_ids
+        if self.num_ranks == 1 or self.graph.edge_ids is None:
+            return edge_ids  # the sampler refuses those that are no edges
         ids = check_ids("exclude_edges", edge_ids, INT64_MAX)
         return ids[find(self.graph.position_index, ids) >= 0]
 

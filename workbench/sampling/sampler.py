@@ -53,9 +53,9 @@ class Sampler(Protocol):
 
     Four more attributes are optional: `edge_ids`, whether blocks contain raw-graph edge ids (if `draw` returns
     positions); `sources_are_new`, whether nothing else uses the sources that `draw` returns, so that the batch may
-    overwrite them; `reads_other_rows`, whether `draw` reads rows of other nodes than those that it gets, as random
-    walks do, so that it needs the whole graph; and `draw_owned`, by which such a sampler draws on one of several ranks
-    (`RandomWalkSampler.draw_owned`).
+    overwrite them (a class that defines `draw` does not inherit it); `reads_other_rows`, whether `draw` reads rows of
+    other nodes than those that it gets, as random walks do, so that it needs the whole graph; and `draw_owned`, by
+    which such a sampler draws on one of several ranks (`RandomWalkSampler.draw_owned`).
 
     Args:
         num_layers: number of layers, numbered from 0, the input layer.
@@ -139,10 +139,28 @@ def sample_layers(sampler: Sampler, graph: Graph, seeds: Tensor, *, step: int, d
             drawn = draw(nodes, labels.num_edges, layer=layer, step=step)
             check_drawn(drawn, num_nodes)
             extra = edge_values(graph, drawn, getattr(sampler, "edge_ids", False))
-            local = labels(drawn.sources, overwrite=getattr(sampler, "sources_are_new", False))
+            local = labels(drawn.sources, overwrite=sources_are_new(sampler))
             blocks.insert(0, Block(drawn.indptr, local, labels.node_ids.shape[0], num_nodes, **extra))
         node_ids = copy_ids(labels.node_ids)
     return MiniBatch(node_ids, tuple(blocks), step=step)
+
+
+def sources_are_new(sampler: Sampler) -> bool:
+    """Return whether a batch may overwrite the sources that a sampler draws: its `sources_are_new`.
+
+    A class that defines a draw of its own, which may return sources that it keeps, does not inherit the promise.
+    """
+    if "sources_are_new" in getattr(sampler, "__dict__", ()):
+        return sampler.sources_are_new  # pyright: ignore[reportAttributeAccessIssue]
+    for kind in type(sampler).__mro__:
+        if "sources_are_new" in vars(kind):
+            return sampler.sources_are_new  # pyright: ignore[reportAttributeAccessIssue]
+        if not _DRAWS.isdisjoint(vars(kind)):
+            return False
+    return False
+
+
+_DRAWS = {"draw", "_draw", "draw_owned"}
 
 
 def copy_ids(ids: Tensor) -> Tensor:
