@@ -112,5 +112,6 @@ def test_invalid_batches_are_refused() -> None:
 
 def test_row_bytes_may_be_a_numpy_integer() -> None:
     batches = wb.cooperative.batches(GRAPH, SEEDS, **OPTIONS)
-    works = [wb.cooperative.cooperative_work(batches, row_bytes=size) for size in (8, np.int64(8))]
+    sizes: list[Any] = [8, np.int64(8)]
+    works = [wb.cooperative.cooperative_work(batches, row_bytes=size) for size in sizes]
     assert works[0].layers == works[1].layers

@@ -1,5 +1,7 @@
 """LaborSampler refuses impossible options and damaged graphs."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -48,4 +50,5 @@ def test_refusals() -> None:
 
 
 def test_a_number_of_rounds_of_numpy_is_one() -> None:
-    assert LaborSampler([3], importance=np.int64(2)) == LaborSampler([3], importance=2)
+    rounds: Any = np.int64(2)
+    assert LaborSampler([3], importance=rounds) == LaborSampler([3], importance=2)

@@ -7,9 +7,8 @@ number of inputs for every b at once. This requires samples that do not depend o
 Balın, LaSalle, Çatalyürek: "Cooperative Minibatching in Graph Neural Networks", theorems 3.1 and 3.2.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -340,7 +339,7 @@ def cooperative_work(batches: Sequence[MiniBatch], *, row_bytes: int | Sequence[
     if len(lengths) != 1:
         raise ValueError(f"batches have {sorted(lengths)} layers; pass the batches of all ranks, from one sampler")
     num_layers = lengths.pop()
-    sizes = [row_bytes] * num_layers if isinstance(row_bytes, Integral) else list(row_bytes)
+    sizes = list(row_bytes) if isinstance(row_bytes, Iterable) else [row_bytes] * num_layers
     if len(sizes) != num_layers:
         raise ValueError(f"row_bytes has {len(sizes)} sizes for {num_layers} layers; pass one per layer, or one number")
     for size in sizes:

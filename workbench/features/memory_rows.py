@@ -212,7 +212,7 @@ class MappedRows(TensorRows):
         Args:
             folder: folder to create, with its missing parents.
             rows: [n, …], or an iterable of tensors of consecutive rows, of which at most two are in memory at a time.
-            overwrite: replace an existing folder of arrays.
+            overwrite: replace an existing folder of rows.
 
         Raises:
             FileExistsError: if `folder` exists and `overwrite` is not set, or if it is not a folder of arrays.
