@@ -347,9 +347,9 @@ def two_way(graph: Graph, *, num_edge_types: int | None = None, edge_ids: bool =
     """Return the graph whose rows v and `num_nodes` + v are the in-edges and the out-edges of node v.
 
     It is built once per graph, in time and memory proportional to its edges, and again when weights that are not
-    trained have changed; those that are trained are not part of what is kept. The
-    reverse of an edge of type r has type r + n, and that of edge e has edge id e + E, as in
-    `Graph.from_edges(undirected="multi")`; its source is the destination of the edge.
+    trained have changed; those that are trained are not part of what is kept. The reverse of an edge of type r has
+    type r + n, and that of edge e has edge id e + E, as in `Graph.from_edges(undirected="multi")`; its source is the
+    destination of the edge.
 
     Args:
         graph: a directed graph of n edge types and E edges (the largest edge id + 1).

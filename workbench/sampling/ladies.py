@@ -58,7 +58,7 @@ class LadiesSampler(ExcludingSampler):
 
     Raises:
         ValueError: no layers, a number of nodes that is neither positive nor -1, an unknown importance or weights,
-            factors out of range, or a seed that is not a 64-bit integer.
+            factors out of range or too many different ones, or a seed that is not a 64-bit integer.
         TypeError: a number of nodes that is not an integer, factors of another type, or another `dependence`.
 
     Source: Zou et al., "Layer-dependent importance sampling for training deep and large graph convolutional networks",

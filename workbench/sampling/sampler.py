@@ -150,12 +150,10 @@ def sources_are_new(sampler: Sampler) -> bool:
 
     A class that defines a draw of its own, which may return sources that it keeps, does not inherit the promise.
     """
-    if "sources_are_new" in getattr(sampler, "__dict__", ()):
-        return sampler.sources_are_new  # pyright: ignore[reportAttributeAccessIssue]
-    for kind in type(sampler).__mro__:
-        if "sources_are_new" in vars(kind):
+    for names in (getattr(sampler, "__dict__", {}), *map(vars, type(sampler).__mro__)):
+        if "sources_are_new" in names:
             return sampler.sources_are_new  # pyright: ignore[reportAttributeAccessIssue]
-        if not _DRAWS.isdisjoint(vars(kind)):
+        if not _DRAWS.isdisjoint(names):
             return False
     return False
 
