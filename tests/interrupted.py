@@ -124,7 +124,9 @@ def interrupt(
                 results[name].add(result)  # an interrupt that Python lost, e.g. in a destructor, must not affect it
             select.select([killer.stdout], [], [])  # the scenario ended before the interrupt
             time.sleep(0.1)
-        except KeyboardInterrupt as stop:
+        except (KeyboardInterrupt, SystemError) as stop:
+            if not is_of_interrupt(stop):
+                raise
             hits[name] += stop.__traceback__ is not None and stop.__traceback__.tb_next is not None
         killer.stdout.readline()
         broken += [f"{name}: {problem}" for problem in broken_state()]
@@ -144,6 +146,13 @@ def interrupt(
         "broken": broken,
         "results": {name: sorted(found) for name, found in results.items() if found},
     }
+
+
+def is_of_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is an interrupt, or was raised because of one: numba's C code raises a SystemError."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
 
 
 def timed(run: Callable[[], str]) -> float:

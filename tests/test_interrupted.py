@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.interrupted import is_of_interrupt
+
 QUICK = ("wide_sample", "split", "recover", "evaluate", "cache", "disk", "cached_rows")
 
 
@@ -28,6 +30,14 @@ def test_a_few_interrupts() -> None:
     found = run("--interrupts", "40", "--scenarios", *QUICK)
     assert_as_uninterrupted(found, run("--scenarios", *QUICK))
     assert sum(found["hits"].values()) >= 5  # the others arrived after the work was done
+
+
+def test_errors_of_compiled_code_that_an_interrupt_causes_are_interrupts() -> None:
+    outer, inner = SystemError("returned a result with an exception set"), SystemError()
+    outer.__cause__ = inner
+    assert not is_of_interrupt(outer)
+    inner.__cause__ = KeyboardInterrupt()
+    assert is_of_interrupt(outer) and is_of_interrupt(KeyboardInterrupt())
 
 
 @pytest.mark.slow

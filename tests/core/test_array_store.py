@@ -1,11 +1,8 @@
 """Folders of arrays: round trips, replacement, kills, arrays larger than memory."""
 
 import multiprocessing
-import resource
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import psutil
@@ -14,6 +11,7 @@ import torch
 
 from tests.core.stored_graphs import assert_same, example, rewrite_header, saved_in
 from tests.killed import killed_at_each_operation
+from tests.open_files import few_open_files
 from tests.strategies import random_graph
 from workbench.core.array_store import HEADER, content_digest, open_arrays, save_arrays
 from workbench.core.graph import Graph
@@ -236,23 +234,11 @@ def test_pieces_that_do_not_fit_leave_nothing(tmp_path, pieces, error, message):
     assert list(tmp_path.iterdir()) == []
 
 
-@contextmanager
-def open_files_limited_to(most: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
 @pytest.mark.parametrize("more", range(4))
 def test_too_many_open_arrays_name_the_limit(saved, more):
     """Wherever the last descriptor is used: for the folder, its header or an array."""
-    with (saved / HEADER).open() as file:
-        most = file.fileno() + 10 + more
-    kept, words = [], rf"graph can't be opened: .* the limit of {most} open files.*; raise it with ulimit -n, or open"
-    with pytest.raises(OSError, match=words), open_files_limited_to(most):
+    kept, words = [], "graph can't be opened: .* the limit of {} open files.*; raise it with ulimit -n, or open"
+    with few_open_files(saved / HEADER, 10 + more) as most, pytest.raises(OSError, match=words.format(most)):
         kept.extend(Graph.open(saved) for _ in range(100))
     kept.clear()
     assert_same(Graph.open(saved), example())

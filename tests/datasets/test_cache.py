@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.killed import killed_at_each_operation
+from tests.open_files import few_open_files
 from workbench import files as stamp
 from workbench.core.dataset import Dataset, LinkSplit
 from workbench.core.errors import DataError
@@ -82,6 +83,19 @@ def test_the_second_load_opens_the_stored_data_set():
             assert torch.equal(arrays(loaded)[name], tensor) and arrays(loaded)[name].dtype == tensor.dtype
         assert (loaded.name, loaded.split, loaded.features, loaded.num_classes) == ("set", "seeded:1", "degree", 3)
         assert loaded.validate() is loaded
+
+
+@pytest.mark.parametrize("more", range(12))
+def test_too_many_open_data_sets_name_the_limit(more):
+    """Wherever the last descriptor is used; the data set is not built again."""
+    builder, kept = Builder(), []
+    load(builder)
+    words = "can't be opened: .* the limit of {} open files.*; raise it with ulimit -n"
+    stored = folders()[0] / "stamp.json"
+    with few_open_files(stored, 20 + more) as most, pytest.raises(OSError, match=words.format(most)):
+        kept.extend(load(builder) for _ in range(100))
+    kept.clear()
+    assert load(builder).fingerprint == builder.result.fingerprint and builder.calls == 1
 
 
 def test_knowledge_graphs_are_stored_too():

@@ -136,6 +136,12 @@ def test_a_program_of_another_launcher_prints_the_rows_of_rank_0(capsys):
     assert [json.loads(line)["total"] for line in lines] == [3.0, 3.0]
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e10"])
+def test_time_limits_of_another_launcher(seconds):
+    with pytest.raises(ValueError, match=r"--timeout is .*; it must be above 0 and at most 1e\+09"):
+        rank_main.main([f"{FUNCTIONS}:total", "{}", f"--timeout={seconds}"])
+
+
 def environment(rank: int, world_size: int) -> dict[str, str]:
     """What torchrun sets, on a port that rank 0 opens itself."""
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -223,6 +223,15 @@ def test_orders_of_other_sizes(features: wb.outofcore.PartitionStore, order: Any
             wb.outofcore.epoch_io(features, order)
 
 
+@pytest.mark.parametrize("order", [None, 8, [[0, 1, 2]]])
+def test_an_epoch_needs_an_order(features: wb.outofcore.PartitionStore, order: Any) -> None:
+    words = f"order is a {type(order).__name__}; pass a BucketOrder or a NodeOrder"
+    with pytest.raises(TypeError, match=words):
+        wb.outofcore.PartitionBuffer(features, capacity=3).epoch(order)
+    with pytest.raises(TypeError, match=words):
+        wb.outofcore.epoch_io(features, order)
+
+
 def test_reads_are_direct_or_not(features: wb.outofcore.PartitionStore) -> None:
     with pytest.raises(ValueError, match="direct is 'no'; pass True, False or \"auto\""):
         wb.outofcore.PartitionBuffer(features, capacity=3, direct="no")  # type: ignore[arg-type]

@@ -329,7 +329,7 @@ def saved_digest(folder: str | os.PathLike[str], *, kind: str) -> str:
 
 
 def _open_all(root: Path, kind: str, verify: bool) -> dict[str, Tensor]:
-    with _explained(root), _opened(root, kind) as descriptor:
+    with naming_open_files(root), _opened(root, kind) as descriptor:
         entries = _check_entries(root / HEADER, _read_header(root, kind, descriptor).get("arrays"))
         arrays = {name: _open_array(root, name, entry, descriptor) for name, entry in entries.items()}
     if verify:
@@ -339,7 +339,7 @@ def _open_all(root: Path, kind: str, verify: bool) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _explained(root: Path) -> Iterator[None]:
+def naming_open_files(root: Path) -> Iterator[None]:
     """Name the limit that is reached by opening many folders: a mapped file stays open as long as its tensor exists."""
     try:
         yield

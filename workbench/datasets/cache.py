@@ -4,6 +4,7 @@ A folder's name is a digest of the source's contents (sha256), the options and t
 archive, option or reader therefore gets a new folder, and the outdated one is removed.
 """
 
+import errno
 import hashlib
 import json
 import re
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from workbench import files
-from workbench.core.array_store import HEADER, open_arrays, save_arrays
+from workbench.core.array_store import HEADER, naming_open_files, open_arrays, save_arrays
 from workbench.core.dataset import Dataset, LinkSplit
 from workbench.core.errors import DataError
 from workbench.core.graph import Graph
@@ -141,16 +142,19 @@ def _open(folder: Path) -> Dataset | KnowledgeGraph | None:
     """
     if not (folder / HEADER).is_file():
         return None
-    try:
-        stamp = _stamp(folder)
-        with suppress(OSError, ValueError):
-            if json.loads((folder / _STAMP).read_text()) == stamp:
-                return _unpack(open_arrays(folder, kind="dataset"))
-        verified = _unpack(open_arrays(folder, kind="dataset", verify=True))
-        _write_note(folder / _STAMP, stamp)
-        return verified
-    except (OSError, ValueError, TypeError, KeyError):  # damaged, or being replaced by another process
-        return None
+    with naming_open_files(folder):
+        try:
+            stamp = _stamp(folder)
+            with suppress(OSError, ValueError):
+                if json.loads((folder / _STAMP).read_text()) == stamp:
+                    return _unpack(open_arrays(folder, kind="dataset"))
+            verified = _unpack(open_arrays(folder, kind="dataset", verify=True))
+            _write_note(folder / _STAMP, stamp)
+            return verified
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            if getattr(error, "errno", None) == errno.EMFILE:  # building the data set anew would not close any
+                raise
+            return None  # damaged, or being replaced by another process
 
 
 def _store(folder: Path, location_digest: str, built: Dataset | KnowledgeGraph) -> None:

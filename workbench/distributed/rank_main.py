@@ -19,6 +19,8 @@ _HOST = "127.0.0.1"
 
 _LOOPBACKS = ("lo", "lo0")
 
+_MOST_SECONDS = 1e9  # clocks count nanoseconds in 64 bits: 292 years
+
 
 class Rendezvous:
     """A key-value store on a free port of the loopback interface, open inside a `with` block.
@@ -70,6 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--backend", default="gloo", help="of torch.distributed: gloo (default) or nccl")
     parser.add_argument("--timeout", type=float, default=600.0, help="of a collective, in seconds (default: 600)")
     chosen = parser.parse_args(arguments)
+    check_timeout("--timeout", chosen.timeout)
     config = json.loads(chosen.config)
     rows = run_rank(chosen.function, config, backend=chosen.backend, timeout_seconds=chosen.timeout)
     sys.stdout.writelines(f"{json.dumps(row)}\n" for row in rows)
@@ -116,6 +119,13 @@ def run_rank(
     dist.destroy_process_group()
     reporter.enter(DONE)
     return plain
+
+
+def check_timeout(name: str, seconds: float) -> None:
+    """Refuse a time limit that is not positive, or that clocks can't count."""
+    if not 0 < seconds <= _MOST_SECONDS:
+        limits = f"above 0 and at most {_MOST_SECONDS:g}, which are 31 years"
+        raise ValueError(f"{name} is {seconds}; it must be {limits}")
 
 
 def select_gpu() -> "torch.device":

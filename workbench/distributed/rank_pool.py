@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from workbench.core.errors import RankError, check_at_least, complete_despite_interrupt, deferred_interrupt
 from workbench.distributed.progress import DONE, RENDEZVOUS, Progress, ProgressBoard
-from workbench.distributed.rank_main import Rendezvous, check_gpus
+from workbench.distributed.rank_main import Rendezvous, check_gpus, check_timeout
 from workbench.distributed.rank_process import Order, Outcome, RankProcess, check_config, function_name, package_of
 from workbench.kernels.threads import get_num_threads
 from workbench.processes import how_it_ended
@@ -19,8 +19,6 @@ _POLL_SECONDS = 0.05
 _SETTLE_SECONDS = 0.5  # in which the death of a peer shows, which may be why another rank raised
 
 _STACK_SECONDS = 0.3
-
-_MOST_SECONDS = 1e9  # clocks count nanoseconds in 64 bits: 292 years
 
 _SPARE_SECONDS = 60.0  # of a collective beyond the limit of its call, which names the rank that hangs
 
@@ -101,9 +99,7 @@ class RankPool:
         self.close()
 
     def _order(self, function: str | Callable[..., Any], config: Mapping[str, Any], timeout_seconds: float) -> Order:
-        if not 0 < timeout_seconds <= _MOST_SECONDS:
-            limits = f"above 0 and at most {_MOST_SECONDS:g}, which are 31 years"
-            raise ValueError(f"timeout_seconds is {timeout_seconds}; it must be {limits}")
+        check_timeout("timeout_seconds", timeout_seconds)
         name = function_name(function)
         return Order(name, check_config(config), {}, self.backend, timeout_seconds + _SPARE_SECONDS, package_of(name))
 

@@ -365,6 +365,8 @@ def loads_of(states: torch.Tensor) -> Sequence[torch.Tensor]:
 
 def check_order(store: PartitionStore, order: Any) -> None:
     """Check that an order is one of the store's partitions."""
+    if not hasattr(order, "states"):
+        raise TypeError(f"order is a {type(order).__name__}; pass a BucketOrder or a NodeOrder")
     p = getattr(order, "num_partitions", None)
     largest = int(order.states.max()) + 1 if order.states.numel() else 0
     if largest > store.num_partitions or p not in (None, store.num_partitions):
