@@ -90,6 +90,7 @@ def load_dataset(
         CapacityError: the data set exceeds the memory.
         TypeError: an option of another type.
         ValueError: an option that is unknown or does not apply to the data set.
+        OSError: the process may not open more files: each array of a data set keeps one open.
     """
     options = Options(undirected, self_loops, features, split, seed)
     source = find_source(name, data_folder(root), scale=scale, seed=options.seed)

@@ -130,6 +130,7 @@ class PartitionBuffer:
             order: `BucketOrder` or `NodeOrder` over the store's partitions, of at most `capacity` in a state.
 
         Raises:
+            TypeError: not an order.
             ValueError: an order of other sizes, another epoch of the buffer has not ended, another process or buffer
                 writes to the store, the store shares its file with another by a hard link, or it was rebuilt since it
                 was opened.
